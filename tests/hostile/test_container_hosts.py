@@ -133,7 +133,7 @@ async def test_what_a_playbook_says_at_the_socket_stops_nobody(tmp_path: Path, i
 
 
 SHELLS = {
-    "silent": ('case "$2" in *held*) exec busybox sleep 600;; esac', "TIMED_OUT", "its time was up"),
+    "silent": ('case "$2" in *held*) exec busybox sleep 600;; esac', "TIMED_OUT", "its time limit"),
     "absent": ('case "$2" in *held*) exit 3;; esac', "RETRY_LIMIT", "a host could not be reached"),
     "loud": ('case "$2" in *WORK*) exec busybox cat /dev/zero;; esac', "FAILURE", "exit status 2"),
     "large": (
@@ -158,7 +158,7 @@ async def test_a_shell_that_lies_harms_its_own_job_alone(name: str, tmp_path: Pa
     assert outcome.result == result and why in outcome.error, (outcome, bench.log)
     assert not list((tmp_path / "builds").iterdir())
     if name == "loud":
-        assert "said more than 100 MB" in bench.log
+        assert "printed more than 100 MB" in bench.log
 
 
 LIES = {

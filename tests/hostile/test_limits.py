@@ -110,7 +110,7 @@ ATTACKS: dict[str, dict[str, Attack]] = {
             PYTHON + "for s in range(1, 65):\n    try:\n        signal.signal(s, signal.SIG_IGN)\n"
             "    except (OSError, ValueError):\n        pass\nif os.fork() == 0:\n    os.setsid()\n    if os.fork():\n"
             "        os._exit(0)\nprint('stays', flush=True)\ntime.sleep(600)\n",
-            "ended after its time was up",
+            "ended at its time limit",
         ),
         "left": ("#!/bin/sh\nsetsid -f sh -c 'trap \"\" TERM HUP; exec sleep 7654321'\nexit 0\n", "RESULT: SUCCESS"),
     },

@@ -171,7 +171,7 @@ def draw():
 def copy():
     assert os.getpid() == 1
     if anew:
-        program._draw_anew()
+        program._renew_random_sources()
     os.write(1, (" ".join(draw()) + "\\n").encode())
 
 def zygote():

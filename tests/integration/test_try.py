@@ -203,8 +203,8 @@ def test_a_job_in_a_container_that_its_settings_allow(
         done = attempt(repositories, "own")
         assert done.exit_code == 0 and "| made" in done.output and "| hi" in done.output, done.output
         done = attempt(repositories, "strange")
-        assert done.exit_code == 1 and "docker.io/library/debian:12 is none that jobs may have here" in done.output
+        assert done.exit_code == 1 and "jobs may not use the image docker.io/library/debian:12" in done.output
         settings.write_text(before)
-        assert "no job here runs in one ([executor] sandbox)" in attempt(repositories, "own").output
+        assert "no job runs in an image here ([executor] sandbox)" in attempt(repositories, "own").output
     finally:
         registry.close()

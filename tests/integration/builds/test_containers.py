@@ -117,7 +117,7 @@ async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
         other: "is for linux on s390x; this machine is linux on ",
         bare: "has no /bin/sh",
         huge: "is too large: (all images together may have|disk limit of) 6 MB",
-        "docker.io/library/debian": "is none that jobs may have here",
+        "docker.io/library/debian": "jobs may not use the image",
         "localhost/team/tools": "is of no registry",
         "a b": "is not a name of an image",
     }
@@ -127,7 +127,7 @@ async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
     assert (await bench.build(run=(run,), image=tools)).result == "SUCCESS", bench.log
     nowhere = Bench(tmp_path / "images", "bwrap") if (tmp_path / "images").mkdir() is None else bench
     outcome = await nowhere.build(run=(nowhere.script("run", "true"),), image=tools)
-    assert outcome.result == "NODE_FAILURE" and "no job here runs in one ([executor] sandbox)" in outcome.error
+    assert outcome.result == "NODE_FAILURE" and "no job runs in an image here ([executor] sandbox)" in outcome.error
 
 
 @pytest.mark.long

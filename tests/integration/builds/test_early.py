@@ -100,4 +100,4 @@ async def test_patterns_that_are_too_large_together_are_an_error_of_the_job(
 ) -> None:
     bench = Bench(tmp_path)
     outcome = await bench.build(run=(bench.script("run", "true"),), failure_output=patterns)
-    assert outcome.result == "ERROR" and "failure-output are too large together" in outcome.error
+    assert outcome.result == "ERROR" and "failure-output together are too large" in outcome.error

@@ -59,7 +59,7 @@ async def test_a_file_of_the_project_of_the_change(tmp_path: Path) -> None:
         (None, "has no file bad.yaml, which job job includes variables from"),
         ("[1, 2]", "that cannot be included: it is not a mapping of names to values"),
         ("{a: [", "that cannot be included: line 1: this is not YAML"),
-        ("{ansible_connection: local}", "it sets ansible_connection, which nobody may"),
+        ("{ansible_connection: local}", "it sets ansible_connection, which is reserved"),
         ("a: " + "x" * 1_000_001, "it is larger than 1000 kB"),
     ],
 )

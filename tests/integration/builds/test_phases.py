@@ -76,7 +76,7 @@ async def test_results_have_their_names(tmp_path: Path) -> None:
 async def test_a_job_that_says_nothing_of_time_has_the_sites_limit(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=PhaseLimits(timeout_s=1))
     outcome = await bench.build(run=(bench.script("slow", "sleep 20"),))
-    assert outcome.result == "TIMED_OUT" and "its time was up" in outcome.error
+    assert outcome.result == "TIMED_OUT" and "its time limit" in outcome.error
 
 
 @pytest.mark.long
@@ -201,7 +201,9 @@ echo '{"zuul": {"artifacts": [{"name": "tar", "url": "t.tgz"}]}, "deep": {"b": [
 async def test_data_that_cannot_be_used_fails_the_build(tmp_path: Path, does: str, why: str) -> None:
     bench = Bench(tmp_path)
     outcome = await bench.build(run=(bench.script("run", does),))
-    assert outcome.result == "FAILURE" and why in outcome.error and "What the job returned is lost" in bench.log
+    assert (
+        outcome.result == "FAILURE" and why in outcome.error and "The data that the job returned is lost" in bench.log
+    )
 
 
 async def test_files_left_in_the_log_directory_are_kept_within_limits(tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ mkdir zuul-info; echo '"mine"' > zuul-info/inventory.yaml"""
     kept = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
     ours = {"job-output.txt", "job-output.json", "zuul-info/inventory.yaml", "zuul-manifest.json"}
     assert kept == {"job-output.txt.1", "sub/report.json", *ours}
-    for line in ("stolen is not stored: it is a symbolic link", "big is not stored: with its 2000 bytes"):
+    for line in ("stolen is not stored: it is a symbolic link", "big is not stored: its 2000 bytes"):
         assert line in bench.log
 
 

@@ -50,8 +50,8 @@ def test_without_bubblewrap_one_warning_says_what_to_install(
             assert sandbox.wrap(["/bin/true"], [], [], trusted=False, home="/") == Confined(["/bin/true"])
     assert [r.message for r in caplog.records] == [
         "Jobs run without a sandbox: the program bwrap is not installed; install the package bubblewrap "
-        "(apt-get install bubblewrap). They can read and write what this user can, and are not kept apart from "
-        "each other."
+        "(apt-get install bubblewrap). They can read and write everything that this user can, and are not isolated "
+        "from each other."
     ]
 
 

@@ -36,7 +36,7 @@ RETURNS = f"""
 """
 AND_SHOWS = f"""
 echo '{{"of_program": true}}' | headgate-return --secret --json - && echo later {TOKEN}
-headgate-return --secret x={TOKEN} 2>&1 | grep -o 'is given as --secret --json FILE'
+headgate-return --secret x={TOKEN} 2>&1 | grep -o 'must be passed as --secret --json FILE'
 """
 
 
@@ -60,7 +60,7 @@ async def test_what_a_job_returns_secretly_is_sealed_and_kept_nowhere_else(tmp_p
     wanted = {"registry": {"token": TOKEN, "user": "ada"}, "of_file": 1, "of_program": True}
     assert opened(outcome.secret) == wanted
     assert "zuul_return: secret_data must be a mapping" in bench.log
-    assert "| is given as --secret --json FILE" in bench.log
+    assert "| must be passed as --secret --json FILE" in bench.log
     assert (f"| later {TOKEN}" in bench.log) == (exposure == "ignore"), "as with secrets of projects"
     logs = bench.runner.log_root / bench.id
     kept = {file.name: file.read_text() for file in logs.rglob("*") if file.is_file()}

@@ -195,7 +195,7 @@ async def test_what_names_no_commit_or_cannot_be_had_is_said(repositories: Repos
     pushed(repositories, f"{old}:refs/tags/moved")
     pushed(repositories, "HEAD:refs/tags/moved")
     answer = await prepared(repositories, "refs/tags/moved", old)
-    assert not answer.ok and f"refs/tags/moved does not name {old} any more" in answer.error
+    assert not answer.ok and f"refs/tags/moved no longer names {old}" in answer.error
     deep = repositories.head("code")
     for n in range(60):
         lines = f"object {deep}\ntype {'tag' if n else 'commit'}\ntag d\ntagger A <a@b> 0 +0000\n\nd\n"

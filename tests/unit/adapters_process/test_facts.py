@@ -127,7 +127,7 @@ def test_garbage_is_named_and_takes_nothing_from_others(tmp_path: Path, text: st
     facts = FactCache()
     facts.learn(PLAIN, left(tmp_path / "1", one={"a": 1}, two={"b": 1}), [])
     (problem,) = facts.learn(PLAIN, left(tmp_path / "2", one=text, two={"b": 2}), [])
-    assert problem.startswith("The facts of one are not kept: ")
+    assert problem.startswith("The facts of one are not stored: ")
     assert facts.known(PLAIN) == {"one": {"a": 1}, "two": {"b": 2}}
 
 
@@ -152,6 +152,6 @@ def test_a_file_that_is_named_like_no_host_stops_no_playbook_after_it(tmp_path: 
     for name in (f"s1_{host}", "s123456789_one"):
         (place / name).write_text(newer({"a": 1}))
     (problem,) = facts.learn(PLAIN, place, [])
-    assert problem.endswith("that is not a name of a host") and facts.known(PLAIN) == {"one": {"a": 1}}
+    assert problem.endswith("that is not the name of a host") and facts.known(PLAIN) == {"one": {"a": 1}}
     facts.offer(PLAIN, tmp_path / "next")
     assert [one.name for one in (tmp_path / "next").iterdir()] == ["s123456789_one"]

@@ -79,12 +79,12 @@ def test_secret_data_is_beside_the_data_and_in_no_error(tmp_path: Path) -> None:
         {"treasure": float("nan")},
         {"login": {"a": 2**300}},
     ):
-        with pytest.raises(ReturnError, match="secret data is not an object of JSON, of at most 64 kB") as refused:
+        with pytest.raises(ReturnError, match="secret data is not a JSON object of at most 64 kB") as refused:
             add(file, {}, much)
         assert "treasure" not in str(refused.value)
     assert read(file).secret == {"login": {"user": "ada", "token": "treasure"}}
     file.write_text('{"data": {}, "secret_data": ["treasure"]}')
-    with pytest.raises(ReturnError, match="secret data is not an object") as refused:
+    with pytest.raises(ReturnError, match="secret data is not a JSON object") as refused:
         read(file)
     assert "treasure" not in str(refused.value)
 

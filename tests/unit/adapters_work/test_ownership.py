@@ -22,7 +22,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_directory_is_one_owner_s_at_a_time(tmp_path: Path) -> None:
-    with ownership.anew(tmp_path / "build"), ownership.left(tmp_path / "build") as nobody_s:
+    with ownership.fresh(tmp_path / "build"), ownership.left(tmp_path / "build") as nobody_s:
         assert not nobody_s
     with ownership.left(tmp_path / "build") as nobody_s:
         assert nobody_s
@@ -30,10 +30,10 @@ def test_a_directory_is_one_owner_s_at_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("without_locks")
 def test_without_locks_no_owner_is_taken_for_dead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with ownership.anew(tmp_path / "build"):
+    with ownership.fresh(tmp_path / "build"):
         with ownership.left(tmp_path / "build") as nobody_s:
             assert not nobody_s
-        with pytest.raises(OSError, match="another process"), ownership.anew(tmp_path / "build"):
+        with pytest.raises(OSError, match="another process"), ownership.fresh(tmp_path / "build"):
             pass
     assert "cannot be locked (No locks available)" in caplog.text
 

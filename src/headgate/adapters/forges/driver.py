@@ -146,8 +146,7 @@ class BranchReader:
 
     async def merge_of(self, project: str, branch: str, commit: str) -> str:
         """Return the commit that merged `commit` into a branch; empty if the branch does not contain `commit`, or if
-        the
-        merge is more than `MERGES_MAX` commits back. Raise ReporterAway."""
+        the merge is more than `MERGES_MAX` commits back. Raise ReporterAway."""
         at = await self.head(project, branch)
         if not at or not await self.tree(project, branch, at):
             return ""

@@ -123,8 +123,7 @@ class AnyPull(ABC):
 
 def newest_of_each(reviews: Collection[Reviewed], opinions: Collection[Reviewed] = ()) -> tuple[Vote, ...]:
     """Return the newest vote of each author; a mere comment does not replace another vote. `opinions`: votes in
-    addition to
-    the reviews, one of each author."""
+    addition to the reviews, one of each author."""
     found = {one.who.name: one for one in opinions}
     for one in reviews:
         # `opinions` may hold a newer review than the list, which strangers' reviews can push others off.
@@ -203,9 +202,8 @@ class ReportMark:
 
 
 def distinguished(updated: str, before: ReportMark, now_s: float) -> str:
-    """Return a time that distinguishes updates within the same second. A recent time gets a number, so that it
-    differs from
-    the time in every list, and the change is queried again."""
+    """Return a time that distinguishes updates within the same second. A recent time gets a number, so that it differs
+    from the time in every list, and the change is queried again."""
     if now_s - ms(updated) / 1000 > YOUNG_S:
         return updated
     known, _, number = before.updated.partition("~")
@@ -234,23 +232,20 @@ def events(
     first: bool,
     spoken: Spoken = USUAL,
 ) -> Iterator[TriggerEvent]:
-    """Yield the events.
-
-    `us`: our accounts, whose actions are not reported except results; `first`: whether this is the first query of the
-    project.
-    """
+    """Yield the events. `us`: our accounts, whose actions are not reported except results; `first`: whether this is the
+    first query of the project."""
     change, key = now.change, now.change.key
     before = was.details or _NOTHING if was is not None else _NOTHING
     mark = ReportMark.of(before.mark)
 
     def tell(kind: EventKind, happening: ForgeEvent, *what: object, fresh: bool = False) -> TriggerEvent:
-        # The same fact gives the same id whenever it is derived, so
-        # a query that is repeated after a crash reports nothing twice.
+        # The same fact gives the same id whenever it is derived, so a query that is repeated after a crash reports
+        # nothing twice.
         id = derived(key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
-    # The gate has landed the change, and `untold` requests the event of the merge. Return
-    # then, as the forge's own report of the merge would be a second event for the same merge.
+    # The gate has landed the change, and `untold` requests the event of the merge. Return then, as the forge's own
+    # report of the merge would be a second event for the same merge.
     if was is not None and was.untold:
         yield tell(EventKind.MERGED, ForgeEvent(spoken.pull, spoken.merged), "landed", change.commit)
         return

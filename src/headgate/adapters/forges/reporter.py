@@ -142,8 +142,8 @@ class ChangeReporter(ABC):
         mark = mark_of(name)
         content = {"body": body(report, mark, problem)}
         place = f"{repo}/issues/{change.number}"
-        # Before a restart, or in another process, Headgate may have written the
-        # comment; one search finds it, so that there is no second one.
+        # Before a restart, or in another process, Headgate may have written the comment; one search finds it, so that
+        # there is no second one.
         if ("asked", place, "") not in self.known:
             await self._own_comments(key, place)
         id = self.known.get(("comment", place, mark))

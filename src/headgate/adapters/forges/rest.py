@@ -112,8 +112,7 @@ class Rest(ABC):
         self, host: str, api: str, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
     ) -> None:
         """Make a client. `host` is used in messages; `api` is the address of REST; `http` makes the HTTP client on
-        first
-        use, like `forge_http`."""
+        first use, like `forge_http`."""
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
         self.limits: ForgeLimits = Alone()
         """Shares limits of this API with other processes."""
@@ -144,17 +143,15 @@ class Rest(ABC):
         return self.budgets.setdefault((key.who, kind), CallBudget())
 
     async def get(self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
-        """Return a resource; a repeated request is conditional, and only checks whether it has changed. Raise
-        NotThere, ForgeDenied,
-        Rejected, ReporterAway."""
+        """Return a resource; a repeated request is conditional, and only checks whether it has changed. Raise NotThere,
+        ForgeDenied, Rejected, ReporterAway."""
         return await self._get(key, _with(path, query), urgent)
 
     async def pages(
         self, key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True, complete: bool = False
     ) -> AsyncIterator[Any]:
         """Yield the pages of a list. Raise the errors of `get`, and ListTooLong if the list must be `complete` and is
-        too
-        long."""
+        too long."""
         url: str | None = _with(path, {**self.page_size, **query})
         for _ in range(PAGES_MAX):
             if url is None:
@@ -170,10 +167,8 @@ class Rest(ABC):
             raise ListTooLong
 
     async def write(self, method: str, key: ForgeKey, path: str, content: Any = None) -> ForgeResponse:
-        """Send a writing request; the requests of one account are sent one after the other.
-
-        Raise the errors of `get`.
-        """
+        """Send a writing request; the requests of one account are sent one after the other. Raise the errors of
+        `get`."""
         lock = self._writing.setdefault(key.who, asyncio.Lock())
         # GitHub requires this: concurrent writes of one account hit its secondary limits.
         async with lock:
@@ -189,8 +184,8 @@ class Rest(ABC):
         if answer.status == 304 and known is not None:
             self.calls["unchanged"] += 1
             self._known.move_to_end((key.who, url))
-            # Decode it again each time, since callers may change what they
-            # receive. An answer 304 has no `link`, so the old one stays valid.
+            # Decode it again each time, since callers may change what they receive. An answer 304 has no `link`, so the
+            # old one stays valid.
             return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
         return answer
 
@@ -381,8 +376,6 @@ def forge_http(verify: bool = True) -> httpx.AsyncClient:
 
 @cache
 def forge_trust(verify: bool) -> ssl.SSLContext:
-    """Return the TLS context of forges' clients.
-
-    The clients share it, because reading the certificate authorities takes 30 ms.
-    """
+    """Return the TLS context of forges' clients. The clients share it, because reading the certificate authorities
+    takes 30 ms."""
     return httpx.create_ssl_context(verify, trust_env=False)

@@ -99,8 +99,7 @@ class _PolledProject:
 
     def learn(self, look: ProjectLook, now_s: float, *, completed: bool = True) -> bool:
         """Note which changes failed and which no longer do; tell whether a new one failed. If the query was not
-        `completed`,
-        the forge itself may have failed: these changes then come last in the next query."""
+        `completed`, the forge itself may have failed: these changes then come last in the next query."""
         fresh = look.odd.keys() - self.odd.keys()
         for number in look.attempted - look.odd.keys():
             self.odd.pop(number, None)

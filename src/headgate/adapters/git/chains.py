@@ -48,8 +48,8 @@ async def replay(mirror: MirrorRepository, state: RepoState, project: str, branc
 async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: bool) -> str:
     if not gone:
         return await mirror.merge(head, item)
-    # The change of an item ahead may have landed, and its ref been
-    # deleted; its note names the commit as which it landed.
+    # The change of an item ahead may have landed, and its ref been deleted; its note names the commit as which it
+    # landed.
     notes = await read(mirror, (await mirror.remote.refs(NOTES)).get(NOTES, ""), [item.commit])
     landed = landed_as(notes.get(item.commit, ""), item.branch)
     if not landed or not mirror.has(landed):
@@ -59,9 +59,8 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
 
 async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref: str, commit: str, head: str) -> str:
     """Return the commit at which the branch `ref`, now at `head`, must be for `commit` to land: the one on which
-    `commit` was tested; empty if the branch has moved away from it. Raise GitImpossible if a change of the item
-    cannot be
-    fetched."""
+    `commit` was tested; empty if the branch has moved away from it. Raise GitImpossible if a change of the item cannot
+    be fetched."""
     branch = ref.removeprefix(HEADS)
     items = [item for item in state.chain if (item.project, item.branch) == (project, branch)]
     own = [item for item in items if item.item == items[-1].item]
@@ -69,8 +68,8 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
         raise GitImpossible(("merge",), 1, f"{gone[0].ref} was withdrawn or replaced during its landing")
     try:
         made = head
-        # Try the usual case first: everything ahead has landed, so merging
-        # the item's own changes into the current head gives the tested commit.
+        # Try the usual case first: everything ahead has landed, so merging the item's own changes into the current head
+        # gives the tested commit.
         for item in own if head else ():
             made = await mirror.merge(made, item)
         if head and made == commit:
@@ -88,9 +87,8 @@ async def expected(mirror: MirrorRepository, state: RepoState, project: str, ref
 async def configuration(
     mirror: MirrorRepository, work: MergeRequest, state: RepoState, project: str
 ) -> dict[str, dict[str, str]]:
-    """Return branch -> path -> text at the merged state, except for branches whose texts are known. Raise
-    GitImpossible if
-    the objects of a branch are damaged, GitError, OSError."""
+    """Return branch -> path -> text at the merged state, except for branches whose texts are known. Raise GitImpossible
+    if the objects of a branch are damaged, GitError, OSError."""
     heads, known = state.heads[project], work.config_known.get(project, {})
     as_is = {b: heads[ref] for b in work.config_heads.get(project, ()) if (ref := f"{HEADS}{b}") in heads}
     found: dict[str, dict[str, str]] = {}

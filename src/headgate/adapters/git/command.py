@@ -70,8 +70,8 @@ _PINS = (
 )
 _PINS_ALONE = (
     f"core.attributesFile={os.devnull}",
-    # In a bare repository, newer versions of git read the
-    # .gitattributes of HEAD, so every merge would depend on that branch.
+    # In a bare repository, newer versions of git read the .gitattributes of HEAD, so every merge would depend on that
+    # branch.
     f"attr.tree={EMPTY_TREE}",
     "merge.renames=true",
     "merge.directoryRenames=conflict",
@@ -168,11 +168,11 @@ def environment(remote: bool, of: Mapping[str, str] = os.environ) -> dict[str, s
     """Return the environment of a command, without variables that could redirect it; `remote`: with the user's settings
     for remotes."""
     allowed = (*_PASSED, *_PASSED_CONFIG, *_PASSED_NUMBERED) if remote else ()
-    # GIT_EXEC_PATH stays in either case: without it, a git that
-    # was moved after its build does not find its subcommands.
+    # GIT_EXEC_PATH stays in either case: without it, a git that was moved after its build does not find its
+    # subcommands.
     names = [name for name in of if not name.startswith("GIT_") or name == "GIT_EXEC_PATH" or name.startswith(allowed)]
-    # Later entries win: the operator may override the protocols,
-    # but not the variables that the parsers and merges rely on.
+    # Later entries win: the operator may override the protocols, but not the variables that the parsers and merges rely
+    # on.
     return {**_PROTOCOLS, **{name: of[name] for name in names}, **_ENVIRONMENT, **({} if remote else _ALONE)}
 
 
@@ -244,8 +244,8 @@ async def git(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=with_config(environment(remote), config),
-        # In a group of its own, `_signal` reaches ssh and index-pack
-        # too; without a terminal, ssh cannot wait for a person's answer.
+        # In a group of its own, `_signal` reaches ssh and index-pack too; without a terminal, ssh cannot wait for a
+        # person's answer.
         start_new_session=True,
     )
     failure, overdue = (RemoteError, OverTime) if remote else (GitError, GitTimeout)

@@ -110,11 +110,8 @@ _DECODER = msgspec.json.Decoder(_Poke)
 
 
 class Poked:
-    """Accept pokes for one connection of plain git; see `ports.forge.Hears`.
-
-    A poke is signed with the secret of its connection, which has no other use. It is only a hint: the named
-    repository is polled now instead of later.
-    """
+    """Accept pokes for one connection of plain git; see `ports.forge.Hears`. A poke is signed with the secret of its
+    connection, which has no other use. It is only a hint: the named repository is polled now instead of later."""
 
     def __init__(
         self, name: str, secret: str, projects: Callable[[], Iterable[TenantProject]], now_ms: Callable[[], int]
@@ -168,8 +165,7 @@ def plain(path: str) -> str:
 
 def pads(secret: str) -> tuple[str, str]:
     """Return the two key blocks with which the digests of HMAC begin, in the notation of `printf %b`, so that a shell
-    can
-    sign with `printf` and `sha256sum`."""
+    can sign with `printf` and `sha256sum`."""
     key = secret.encode()
     block = (hashlib.sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
     inner, outer = ("".join(f"\\0{byte ^ pad:03o}" for byte in block) for pad in (0x36, 0x5C))

@@ -75,10 +75,8 @@ def _without_files(dest: Path) -> None:
 
 
 async def _objects(tree: Path) -> tuple[Path, ...]:
-    """Return the object directories of a user's work tree, including those that it borrows from others.
-
-    Raise GitError.
-    """
+    """Return the object directories of a user's work tree, including those that it borrows from others. Raise
+    GitError."""
     _, own = await git("rev-parse", "--path-format=absolute", "--git-path", "objects", at=tree)
     _, counted = await git("count-objects", "-v", at=tree)
     others = [line.partition(": ")[2] for line in counted.splitlines() if line.startswith("alternate: ")]

@@ -48,8 +48,7 @@ class GitEngine:
 
     def __init__(self, root: Path, connections: Mapping[str, GitConnection], who: bytes = IDENTITY) -> None:
         """Set up the engine; `who` is the committer, which must be the same in every process, as it affects the
-        commits'
-        ids."""
+        commits' ids."""
         self._root, self._connections, self._who = root, connections, who
         self._mirrors: dict[str, MirrorRepository] = {}
         self._open: OrderedDict[str, MirrorRepository] = OrderedDict()
@@ -61,8 +60,7 @@ class GitEngine:
             OrderedDict()
         )
         """(`id()` of the state, project) -> heads that the state lacks; the entry references the state, so that its
-        `id()` stays
-        unique."""
+        `id()` stays unique."""
 
     def mirror(self, project: str, connection: str) -> MirrorRepository:
         """Return the bare copy of a project. Raise GitError if the connection is not configured."""
@@ -247,9 +245,8 @@ class GitEngine:
     async def _bases(
         self, state: works.RepoState, parts: Sequence[works.Landing]
     ) -> tuple[MirrorRepository | None, dict[str, str]]:
-        """Return the repository of these parts (None if all have landed), and branch -> commit at which it must be
-        for its
-        part to land ("" if the part has landed or the branch has moved)."""
+        """Return the repository of these parts (None if all have landed), and branch -> commit at which it must be for
+        its part to land ("" if the part has landed or the branch has moved)."""
         change = parts[0].change
         mirror = self.mirror(change.project, change.connection)
         branches = {f"refs/heads/{part.change.branch}": part.commit for part in parts}
@@ -376,8 +373,7 @@ async def _check_present(mirror: MirrorRepository, head: str, item: MergeItem) -
 
 async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], commit: str) -> bool:
     """Fetch the heads if possible; return whether the mirror then has `commit`, which is a head or was merged here.
-    Raise
-    GitError, OSError."""
+    Raise GitError, OSError."""
     try:
         await mirror.bring(heads)
     except RemoteError:

@@ -33,8 +33,7 @@ OVERDUE_MAX = 3
 """Fetches that may time out before the remote counts as unable to deliver anything."""
 STALE_S = 60.0
 """Age above which a lock file counts as left behind by a killed git, provided that its finder holds the mirror's lock
-for
-fetches. So does a lock file from the future: it is older than the last step of the clock."""
+for fetches. So does a lock file from the future: it is older than the last step of the clock."""
 _ALL_HEADS = "+refs/heads/*:refs/heads/*"
 _CUT = re.compile(r"invalid index-pack output|signal 25|[Ff]ile too large")
 _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")

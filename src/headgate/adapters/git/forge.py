@@ -64,8 +64,7 @@ class GitForge:
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
         """Yield sightings. A project is polled when its event `stirred` is set; its sighting is stored before the
-        project is
-        polled again."""
+        project is polled again."""
         poll = _ForgePoll(self._connection, self._engine, Names(self._projects.values()), known, heads, refs)
         followed = poll.followed = {project: _WatchedProject(project) for project in self._projects}
         poll.unseen = set(followed)
@@ -214,8 +213,8 @@ class _ForgePoll:
                 await self.seen.put(seen)
                 # The next poll compares with the stored state; without this wait it would report the same events again.
                 await seen.stored.wait()
-            # Delete the ref only after the event is stored: a crash before
-            # that leaves the ref, so that the recheck is repeated, not lost.
+            # Delete the ref only after the event is stored: a crash before that leaves the ref, so that the recheck is
+            # repeated, not lost.
             if followed.answered and not followed.deletion_error:
                 wait_s = await self._clear(followed, wait_s)
             if followed.orphans:
@@ -230,8 +229,7 @@ class _ForgePoll:
 
     async def _clear(self, followed: _WatchedProject, wait_s: float | None) -> float | None:
         """Remove the refs of requests whose events are stored; return the seconds until the next poll, None for no
-        limit.
-        Refs that the server refuses to delete stay, and have no further effect."""
+        limit. Refs that the server refuses to delete stay, and have no further effect."""
         try:
             mirror = self._engine.mirror(followed.project, self._connection.name)
             followed.deletion_error = await remove(mirror, followed.answered)
@@ -245,13 +243,11 @@ class _ForgePoll:
         return wait_s
 
     async def _tell_orphans(self, followed: _WatchedProject, wait_s: float | None) -> float | None:
-        """Leave a note on commits that are approved but were never proposed.
-
-        Return the seconds until the next poll, None for no limit.
-        """
+        """Leave a note on commits that are approved but were never proposed. Return the seconds until the next poll,
+        None for no limit."""
         mirror = self._engine.mirror(followed.project, self._connection.name)
-        # Each note is a separate push; the rest waits for the next
-        # poll, so that a flood of approvals cannot occupy the server.
+        # Each note is a separate push; the rest waits for the next poll, so that a flood of approvals cannot occupy the
+        # server.
         for ref, commit in list(followed.orphans.items())[:ORPHANS_MAX]:
             del followed.orphans[ref]
             followed.notified_orphans[ref] = commit
@@ -264,8 +260,8 @@ class _ForgePoll:
             except GitImpossible as error:
                 log.warning("%s: the note that %s approves nothing cannot be written: %s", followed.project, ref, error)
             except (GitError, OSError, pygit2.GitError) as error:
-                # The note could not be written this time; at the next poll
-                # the ref becomes an orphan again, and is reported then.
+                # The note could not be written this time; at the next poll the ref becomes an orphan again, and is
+                # reported then.
                 del followed.notified_orphans[ref]
                 return followed.read_failed(error)
         return wait_s
@@ -285,8 +281,8 @@ class _ForgePoll:
                         return DOUBTED_S, _with_problem(None, followed, followed.doubt.problem)
                 self._names.saw(followed.project, refs)
             finally:
-                # This is in `finally`, so that a repository that cannot be
-                # read does not delay the first poll of the others.
+                # This is in `finally`, so that a repository that cannot be read does not delay the first poll of the
+                # others.
                 await self._meet(followed.project)
             async with self._looks.one():
                 look = Look(self._connection.name, followed.project, mirror, self._names, refs, known, misfits)

@@ -105,10 +105,8 @@ class MirrorRepository:
         who: bytes = IDENTITY,
         merging: asyncio.Semaphore | None = None,
     ) -> None:
-        """Make a mirror.
-
-        `who` is the committer of its merges; `merging` limits the merges in all repositories together.
-        """
+        """Make a mirror. `who` is the committer of its merges; `merging` limits the merges in all repositories
+        together."""
         self.path, self.remote, self._who = path, remote, who
         self._merging = merging or asyncio.Semaphore(1)
         self._merging_here = asyncio.Semaphore(MERGES_HERE_MAX)
@@ -138,10 +136,9 @@ class MirrorRepository:
 
     def _create(self) -> None:
         """Create the copy completely, or not at all. Start no process for it: at its start, Headgate creates one copy
-        for
-        each project."""
-        # The rename makes the complete copy appear at once. A crash before it
-        # leaves a directory that the next process with this pid removes.
+        for each project."""
+        # The rename makes the complete copy appear at once. A crash before it leaves a directory that the next process
+        # with this pid removes.
         new = self.path.with_name(f"{self.path.name}.new-{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)
@@ -185,10 +182,8 @@ class MirrorRepository:
 
     @property
     def repository(self) -> pygit2.Repository:
-        """Return the repository; requires `ready`.
-
-        Objects read from it keep it open, and work with no other repository.
-        """
+        """Return the repository; requires `ready`. Objects read from it keep it open, and work with no other
+        repository."""
         return self._opened.repository
 
     def rest(self) -> None:
@@ -222,8 +217,8 @@ class MirrorRepository:
         try:
             kind, size = self.repository.odb.read_header(commit)
             if kind == pygit2.enums.ObjectType.COMMIT and size <= COMMIT_MAX_BYTES:
-                # Read and parse it ourselves: the library rejects commits with
-                # a flaw in the author, which occur in old histories.
+                # Read and parse it ourselves: the library rejects commits with a flaw in the author, which occur in old
+                # histories.
                 return parts(self.repository.read(commit)[1])
         except KeyError as error:
             why = self.refusals.why(commit)
@@ -273,8 +268,7 @@ class MirrorRepository:
         def walk() -> bool | None:
             if self._soon_contains(head, commit):
                 return True
-            # The reverse search usually finds the answer: a new change
-            # is a few commits above the head of its branch.
+            # The reverse search usually finds the answer: a new change is a few commits above the head of its branch.
             return False if self._soon_contains(commit, head) else None
 
         return await asyncio.to_thread(walk)
@@ -348,8 +342,8 @@ class MirrorRepository:
         stays available."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
-            # Loose objects are spread evenly over 256 directories; `git
-            # gc --auto` estimates their number from this directory, too.
+            # Loose objects are spread evenly over 256 directories; `git gc --auto` estimates their number from this
+            # directory, too.
             lambda: (len(list(objects.glob("17/*"))) * 256, len(list(objects.glob("pack/*.pack"))))
         )
         try:

@@ -105,8 +105,7 @@ def with_note(
     repository: pygit2.Repository, tree: pygit2.Tree | None, rest: str, blob: pygit2.Oid, *, top: bool = True
 ) -> pygit2.Oid:
     """Return the tree with only this note for its commit. Use at least one level of directories, or existing deeper
-    ones,
-    so that writing a note costs little however many there are."""
+    ones, so that writing a note costs little however many there are."""
     builder = repository.TreeBuilder() if tree is None else repository.TreeBuilder(tree)
     # A note may be at this level since before the directories existed; git would concatenate two notes of one commit.
     if tree is not None and rest in tree:

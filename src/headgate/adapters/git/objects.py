@@ -75,8 +75,8 @@ class Opened:
         packed_ns = (self._path / "objects/pack").stat().st_mtime_ns
         if packed_ns != self._packed_ns:
             self._packed_ns = packed_ns
-            # Renewing the view at each change would reopen all packs for
-            # every fetch; never renewing it would keep removed ones open.
+            # Renewing the view at each change would reopen all packs for every fetch; never renewing it would keep
+            # removed ones open.
             self._changes += 1
         if self._changes >= RENEWED_EVERY:
             self.close()
@@ -164,8 +164,7 @@ def signature(at_s: int, who: bytes = IDENTITY) -> bytes:
 
 def commit(tree: str, parents: Sequence[str], original: Original, at_s: int, who: bytes = IDENTITY) -> bytes:
     """Return the commit object, with Headgate or another identity as committer. The time is a parameter, so that the
-    same
-    input gives the same id."""
+    same input gives the same id."""
     lines = [b"tree " + tree.encode(), *(b"parent " + parent.encode() for parent in parents)]
     lines += [b"author " + original.author, b"committer " + signature(at_s, who)]
     lines += [b"encoding " + original.encoding] if original.encoding else []
@@ -211,10 +210,8 @@ def _directory(entry: pygit2.Object | None) -> pygit2.Tree | None:
 
 
 def texts(repository: pygit2.Repository, tree: pygit2.Tree, paths: Iterable[str]) -> dict[str, str]:
-    """Map paths to texts: the named files, and the `*.yaml` files (and `.zuul.ignore`) below the named directories.
-
-    For a file that is too large, the text is the reason why it was not read (`config.files.source.unread`).
-    """
+    """Map paths to texts: the named files, and the `*.yaml` files (and `.zuul.ignore`) below the named directories. For
+    a file that is too large, the text is the reason why it was not read (`config.files.source.unread`)."""
     found: dict[str, str] = {}
     reading = _BranchReader(repository.odb)
     for path in paths:

@@ -70,10 +70,8 @@ class Patches:
         return await asyncio.to_thread(self._read, path, number, complete)
 
     async def _made(self, mirror: MirrorRepository, path: Path, old: str, new: str) -> bool:
-        """Compare if the file does not exist; return whether it has the complete difference.
-
-        Raise GitError, OSError.
-        """
+        """Compare if the file does not exist; return whether it has the complete difference. Raise GitError,
+        OSError."""
         cut = path.with_name(f"{path.name}.cut")
         if path.exists():
             return not cut.exists()
@@ -88,8 +86,8 @@ class Patches:
             made.unlink(missing_ok=True)
             raise GitImpossible(args, -1, "it takes too long to compare these files here; use git") from error
         except GitError:
-            # git dies of SIGXFSZ at the file limit. A file close to the limit was
-            # cut there, and its beginning is valid; a smaller one is a real failure.
+            # git dies of SIGXFSZ at the file limit. A file close to the limit was cut there, and its beginning is
+            # valid; a smaller one is a real failure.
             if not made.exists() or made.stat().st_size < PATCH_MAX_BYTES - 2**20:
                 made.unlink(missing_ok=True)
                 raise

@@ -100,8 +100,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
         # Read the refs again at each attempt: a lost race means that something here has changed.
         refs = await mirror.remote.refs(*branches, *change_refs, VETOES, NOTES)
         left = await _left(mirror, parts, refs)
-        # This must follow `_left`: a push whose answer was lost must be
-        # reported as landed, even if the queue was closed since.
+        # This must follow `_left`: a push whose answer was lost must be reported as landed, even if the queue was
+        # closed since.
         if left and work.shut:
             raise Shut
         if left and work.withheld:
@@ -149,8 +149,8 @@ async def tried(mirror: MirrorRepository, parts: Sequence[Landing], expected: Ma
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
         if moves:
-            # In a dry run, git checks the leases on its side, but the
-            # server's hooks do not run, so it may still refuse later.
+            # In a dry run, git checks the leases on its side, but the server's hooks do not run, so it may still refuse
+            # later.
             await _push_once(mirror, [*moves, *held], "--dry-run")
     except _Late:
         return True
@@ -306,9 +306,8 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
 
 async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], held: Sequence[_Step] = ()) -> None:
     """Push all steps that change something: in one atomic push, or group by group if the remote does not support that
-    or refuses only later groups. `held`: refs that must not have moved when the first group is pushed, which the
-    remote itself
-    checks; a later group deletes most of them. Raise _Late, PushRefused, RemoteError."""
+    or refuses only later groups. `held`: refs that must not have moved when the first group is pushed, which the remote
+    itself checks; a later group deletes most of them. Raise _Late, PushRefused, RemoteError."""
     todo = [[step for step in group if step.seen != step.to] for group in groups]
     todo = [group for group in todo if group]
     if not todo:

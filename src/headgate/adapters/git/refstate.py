@@ -23,8 +23,7 @@ async def ref_state(
     """Return the refs of the project for the jobs of `at`, and the branches that contain a tag.
 
     `heads`: its branches, whose commits are here.  Raise GitImpossible if the ref names no commit or has moved,
-    GitError,
-    OSError."""
+    GitError, OSError."""
     others = {ref: commit for ref, commit in heads.items() if ref != at.ref}
     # The ref was deleted. For a tag, its old commit may still be here, and shows which branches the jobs concern.
     if at.commit == ZEROS:

@@ -178,8 +178,7 @@ class Remote:
     ) -> None:
         """Make a remote. `talks` limits concurrent calls to the servers of the connection. `access` returns git's
         settings, with credentials that may be short-lived, before each command; it raises RemoteError. `forget`
-        discards credentials
-        that the server refuses."""
+        discards credentials that the server refuses."""
         self.url, self._access, self._forget = url, access, forget
         self._shut_s = 0.0
         """Time, by the loop's clock, until which credentials are not renewed again, because the server refused renewed
@@ -191,9 +190,8 @@ class Remote:
         """Number of the last request for the heads, and of the last request that the current `_heads` answer."""
 
     async def refs(self, *names: str) -> dict[str, str]:
-        """Return ref -> current commit (annotated tags: the tag object), for all refs, those with these names, or
-        those below
-        a name that ends with a slash. Raise RemoteError."""
+        """Return ref -> current commit (annotated tags: the tag object), for all refs, those with these names, or those
+        below a name that ends with a slash. Raise RemoteError."""
         return (await self.listing(*names)).refs
 
     async def listing(self, *names: str) -> Listing:
@@ -208,9 +206,8 @@ class Remote:
         return _listing(out, names)
 
     async def heads(self) -> dict[str, str]:
-        """Return branch ref -> commit, as of some moment after the call. Calls that arrive while another one is
-        running share
-        one later answer. Raise RemoteError."""
+        """Return branch ref -> commit, as of some moment after the call. Calls that arrive while another one is running
+        share one later answer. Raise RemoteError."""
         self._last_request += 1
         request = self._last_request
         async with self._heads_lock:
@@ -245,8 +242,8 @@ class Remote:
                 return await git(*args, at=at, stdin=stdin, remote=True, limits=limits, config=fresh)
             except RemoteError as error:
                 if _NOT_LET_IN.search(error.message):
-                    # The server refuses the renewed credentials, too: a revoked
-                    # account must not make each command renew them again.
+                    # The server refuses the renewed credentials, too: a revoked account must not make each command
+                    # renew them again.
                     self._shut_s = asyncio.get_running_loop().time() + RENEW_MIN_S
                 raise
 
@@ -275,10 +272,8 @@ class Remote:
 
 
 def _listing(out: str, names: Sequence[str]) -> Listing:
-    """Parse the output of ls-remote.
-
-    A name that is not UTF-8 counts as unreadable, and contains replacement characters.
-    """
+    """Parse the output of ls-remote. A name that is not UTF-8 counts as unreadable, and contains replacement
+    characters."""
     found = Listing({}, {})
     below = tuple(name for name in names if name.endswith("/"))
     for oid, tab, ref in (line.partition("\t") for line in out.split("\n")):

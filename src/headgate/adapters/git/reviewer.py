@@ -179,8 +179,8 @@ class Reviewer:
         if not head or await mirror.bring({head_ref: head}):
             raise GitImpossible(("fetch",), 1, f"the branch {work.branch} cannot be fetched")
         landed = await mirror.contains(head, work.commit)
-        # After the landing, the branch contains the commit, so the merge
-        # base is the commit itself, and nothing would be shown.
+        # After the landing, the branch contains the commit, so the merge base is the commit itself, and nothing would
+        # be shown.
         if landed:
             (base, commits), more = await alone(mirror, work.commit), False
         else:

@@ -41,9 +41,8 @@ async def contained(mirror: MirrorRepository, head: str, commits: Collection[str
 
 
 async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...] | None]:
-    """Return the paths that each commit changes since it left the history of `head`; None if the histories have
-    nothing in
-    common, or if that cannot be determined."""
+    """Return the paths that each commit changes since it left the history of `head`; None if the histories have nothing
+    in common, or if that cannot be determined."""
     bases = await asyncio.to_thread(_near_bases, mirror, head, commits) if len(commits) <= FEW else {}
     far = set(commits) - set(bases)
     if far:
@@ -105,8 +104,7 @@ def _edges(found: Mapping[str, tuple[str, ...]]) -> dict[str, frozenset[str]]:
 
 async def outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return the commits in the history of `commits` but not of `head` -> their parents; parents first. Requires that
-    all are here; a commit that cannot be read counts as outside, without parents. Raise
-    GitError."""
+    all are here; a commit that cannot be read counts as outside, without parents. Raise GitError."""
     try:
         return await asyncio.to_thread(_walked, mirror.repository, head, commits)
     # git handles more than the library, and `_outside` finds out whose history is damaged.
@@ -145,8 +143,7 @@ def nearest(found: Mapping[str, tuple[str, ...]], named: Mapping[str, frozenset[
 
 async def _outside(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Return commit -> parents, for the commits in the history of `commits` but not of `head`, parents first. Commits
-    with
-    a damaged history count as having no parents."""
+    with a damaged history count as having no parents."""
     found: dict[str, tuple[str, ...]] = {}
     waiting, damaged = [list(commits)], 0
     while waiting:
@@ -178,9 +175,8 @@ def _parents(out: str) -> dict[str, tuple[str, ...]]:
 async def changes(
     mirror: MirrorRepository, pairs: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[str, ...] | None]:
-    """Return (commit, earlier commit) -> the paths that differ, with old and new names of renamed files, without
-    pairs that
-    are equal. None means that there are too many paths, or that they cannot be read."""
+    """Return (commit, earlier commit) -> the paths that differ, with old and new names of renamed files, without pairs
+    that are equal. None means that there are too many paths, or that they cannot be read."""
     wanted: Mapping[str, str] = dict(pairs)
     if len(wanted) > COMPARED_FEW:
         lines = "".join(f"{commit} {before}\n" for commit, before in wanted.items())
@@ -245,9 +241,8 @@ async def stacked(
     known: Mapping[str, ChangeState],
     refs: Mapping[str, str],
 ) -> dict[str, Stacked]:
-    """Return the changes that each of `tips` (key -> commit) is built on. All of them are proposed for one branch,
-    with the
-    head `head` and the changes `known`; `refs` contains their refs. Raise GitError."""
+    """Return the changes that each of `tips` (key -> commit) is built on. All of them are proposed for one branch, with
+    the head `head` and the changes `known`; `refs` contains their refs. Raise GitError."""
     found = await outside(mirror, head, set(tips.values()))
     named: dict[str, set[str]] = {}
     # The branch does not contain the commit of a change that was squashed or rebased when it landed. Changes on top of

@@ -50,10 +50,8 @@ class SoundnessObjects(Protocol):
 
 
 async def check(objects: SoundnessObjects, head: str, commit: str) -> None:
-    """Check the change that merging `commit` into `head` adds.
-
-    Raise GitImpossible if it must not be merged, or GitError.
-    """
+    """Check the change that merging `commit` into `head` adds. Raise GitImpossible if it must not be merged, or
+    GitError."""
     await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(commit)))
     found = await asyncio.to_thread(_few_steps, objects, head, commit)
     if found is None:
@@ -128,8 +126,8 @@ class TreeChecker:
             before_it = list(self._entries(path, before_id, strict=False)) if before_id else []
             old = {name: oid for _, name, oid in before_it}
             new = list(self._entries(path, after_id, strict=True))
-            # With two entries of one name, a review may show one, and a checkout
-            # write the other. A directory that already has this flaw passes.
+            # With two entries of one name, a review may show one, and a checkout write the other. A directory that
+            # already has this flaw passes.
             if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
                 raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
             for mode, name, oid in new:

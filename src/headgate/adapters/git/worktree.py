@@ -55,8 +55,7 @@ def _begin(
     mirror: MirrorRepository, refs: Mapping[str, str], branch: str, commit: str, files: bool, dest: Path
 ) -> bool:
     """Create the repository, and its `files` if there are few and none needs a git filter. Return whether that
-    completes
-    the work tree."""
+    completes the work tree."""
     at = dest / ".git"
     for directory in ("objects/info", "refs", "info"):
         (at / directory).mkdir(parents=True, exist_ok=True)
@@ -64,8 +63,7 @@ def _begin(
     (at / "objects/info/alternates").write_text(f"{objects_of(mirror)}\n")
     lines = "".join(f"{oid} {ref}\n{_peeled(mirror, ref, oid)}" for ref, oid in sorted(refs.items()))
     # Write all refs to one file ourselves: `git update-ref` would need a process, and loose refs a file for each
-    # branch.
-    # The header promises sorted lines, which git requires for its binary search.
+    # branch. The header promises sorted lines, which git requires for its binary search.
     (at / "packed-refs").write_text(f"# pack-refs with: peeled fully-peeled sorted \n{lines}")
     (at / "HEAD").write_text(f"{commit}\n" if branch in refs else f"ref: refs/heads/{branch}\n")
     (at / "config").write_text(_CONFIG)

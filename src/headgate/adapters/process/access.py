@@ -259,9 +259,8 @@ class Agent:
         return done.output
 
     def _in_place(self, command: str) -> list[str]:
-        """Return the arguments that enter the directory and then run a command as the build's user, who may not
-        access the
-        directories above it."""
+        """Return the arguments that enter the directory and then run a command as the build's user, who may not access
+        the directories above it."""
         script = f'cd "$0" && export {SOCKET_VARIABLE}={AGENT_SOCKET} && exec "$@" {command}'
         return ["sh", "-c", script, str(self.place), *(self._user.becoming() if self._user else ("env",))]
 
@@ -278,8 +277,7 @@ def _listed_keys(listing: str) -> frozenset[str]:
 
 def kubeconfig(secrets: Iterable[Secrets]) -> bytes:
     """Return a kubeconfig for the clusters of all nodes, with the first one's context as the current one; empty if
-    there
-    are none. It is JSON, which is also YAML."""
+    there are none. It is JSON, which is also YAML."""
     every = [one[CLUSTER_SECRET] for one in secrets if one.get(CLUSTER_SECRET)]
     if not every:
         return b""

@@ -56,8 +56,7 @@ class Playbooks:
 
     def __init__(self, workspace: Workspace, hosts: Hosts, user: str, environment: Environment | None = None) -> None:
         """Prepare playbooks; for `user`, see `AnsibleInventory`. Without an `environment`, the Ansible that is
-        installed
-        beside Headgate runs them."""
+        installed beside Headgate runs them."""
         self._workspace, self._user, self._environment = workspace, user, environment
         self._hosts = hosts or {hostvars.LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()
@@ -96,10 +95,8 @@ class Playbooks:
         return careful and self._values is None and hostvars.templates(self._job_variables.harmless(self._hosts))
 
     def evaluation(self, stage: Stage) -> Command:
-        """Return the command with which `stage`, which has no rights, evaluates the job's variables.
-
-        Raise BadPlaybook.
-        """
+        """Return the command with which `stage`, which has no rights, evaluates the job's variables. Raise
+        BadPlaybook."""
         variables = hostvars.plain(self._job_variables.harmless(self._hosts))
         inventory = self._inventory.flat({host: dict(values) for host, values in variables.items()})
         elsewhere = [host for host in self._hosts if host not in self._facts.here]
@@ -133,8 +130,7 @@ class Playbooks:
     def command(self, stage: Stage, phase_variables: Mapping[str, Any], clear: Clear, handed: Clear) -> Command:
         """Return the command that runs a playbook. The secrets (`clear` and `handed`) are in files until `stage`
         removes them. Secrets from other jobs (`handed`) are in a separate inventory before the readable one, so that
-        everything else
-        overrides them. Raise BadPlaybook."""
+        everything else overrides them. Raise BadPlaybook."""
         extra, missed = self._extra(stage), sorted(self._unreachable)
         if stage.context.careful:
             # These were evaluated without rights, or contain no templates (see `unevaluated`): this playbook would

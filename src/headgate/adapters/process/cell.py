@@ -1,4 +1,4 @@
-"""Decide where the commands of one build run: as whom, and in which namespaces."""
+"""Decide as which user, and in which namespaces, the commands of one build run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from headgate.base.tasks import run_to_end
 
 log = logging.getLogger("headgate.executor")
 
-NO_COPIES = "Each playbook is a new process, which has to import Ansible: builds have no users of their own here"
-WITHOUT_USERS = "Jobs run as the user of this executor, kept from it by bubblewrap alone: {}"
+NO_COPIES = "Each playbook is a new process that must import Ansible: builds have no users of their own here"
+WITHOUT_USERS = "Jobs run as the user of this executor, and only bubblewrap isolates them: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class Command:
     environment: Mapping[str, str]
     directory: Path
     root: Path
-    """Directory of the whole build."""
+    """Directory of the build."""
     whose: str
-    """Who shares one portion of the processors among all builds: a project of a tenant."""
+    """Owner of the build, a project of a tenant: all builds of one owner share one portion of the processors."""
     trusted: bool
     writable: Sequence[Path]
     """Writable directories; the first one is the work directory."""
@@ -52,7 +52,7 @@ class Command:
     secret: bool = False
     """Whether keys that the command adds to the build's agent are removed afterwards."""
     contained: bool = False
-    """Whether it runs in the image of the build, if the build has one."""
+    """Whether the command runs in the image of the build, if the build has one."""
     container: Container | None = None
     """A container to use instead of the build's own."""
     exposed: Sequence[Path] | None = None
@@ -60,12 +60,12 @@ class Command:
     begins: Callable[[], None] = lambda: None
     """Called when everything that the command needs is prepared."""
     plays: bool = False
-    """Whether it is a playbook, with the arguments of ansible-playbook."""
+    """Whether the command runs a playbook, with the arguments of ansible-playbook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Name what a build itself reaches: its machines, and files of earlier builds."""
+    """List what a build may reach: its machines, and files of earlier builds."""
 
     nodes: tuple[NetworkTarget, ...] = ()
     keys: tuple[Path, ...] = ()
@@ -110,24 +110,24 @@ class Cells:
 
     @property
     def lacks(self) -> list[str]:
-        """Return what builds lack on this machine, for people."""
+        """Return messages about what builds lack on this machine."""
         return [*self._lacks, *self._networks.lacks]
 
     async def _as_root(self) -> None:
-        """Prepare users for builds, as root. Raise OSError with the reason if builds can have none of their own."""
+        """Prepare users for builds, as root. Raise OSError with the reason if that is impossible."""
         numbers = users.numbers_of_root(self._wanted, Path("/proc/self/uid_map").read_text())
         if numbers is None:
-            raise OSError("the users that [executor] build_users names do not exist here (/proc/self/uid_map)")
+            raise OSError("the users in [executor] build_users do not exist here (/proc/self/uid_map)")
         await self._tried(users.Users(numbers, numbers.first))
 
     async def _as_ordinary_user(self) -> None:
-        """Make a user namespace where this process is root and has the users of /etc/subuid.  Raise OSError."""
+        """Make a user namespace in which this process is root and has the users of /etc/subuid.  Raise OSError."""
         numbers, me = users.subordinates_of_this_user(), os.geteuid()
         if numbers is None:
             await self._alone()
             add = "usermod --add-subuids 100000-165535 --add-subgids 100000-165535"
             raise OSError(
-                f"/etc/subuid and /etc/subgid have nothing for user {me}; an administrator adds it with {add}"
+                f"/etc/subuid and /etc/subgid have no entry for user {me}; an administrator can add it with {add}"
             )
         uids = [[0, me, 1], [1, numbers.first, numbers.count]]
         gids = [[0, os.getegid(), 1], [1, numbers.first_group, numbers.count]]
@@ -140,7 +140,7 @@ class Cells:
             raise
 
     async def _alone(self) -> None:
-        """Make a user namespace where this process is root and nobody else is: it can still have networks made."""
+        """Make a user namespace in which this process is root and the only user: that suffices to create networks."""
         try:
             user = await self._keeper.user_namespace([[0, os.geteuid(), 1]], [[0, os.getegid(), 1]])
             self.spaces = {"user": user}
@@ -153,7 +153,7 @@ class Cells:
         self.spaces = NOWHERE_ELSE
 
     async def _tried(self, found: users.Users) -> None:
-        """Try whether a build can have a user. Raise OSError."""
+        """Check that a build can have a user. Raise OSError."""
         if not found_program(users.PROGRAM):
             raise OSError(f"the program {users.PROGRAM} is not installed; install the package util-linux")
         try:
@@ -168,7 +168,7 @@ class Cells:
         self._users = found
 
     async def close(self) -> None:
-        """Give up networks and namespaces, once no build runs any more."""
+        """Release networks and namespaces; requires that no build runs."""
         await self._networks.close()
         self._leave()
         self._users, self._begun = None, False
@@ -188,11 +188,12 @@ class Cells:
             yield Cell(build, self._keeper, self._sandbox, self._networks, user, machines, stack, container, warm)
 
     def apart(self, *, trusted: bool) -> bool:
-        """Return whether such playbooks have another network than this process. Valid after `begin`."""
+        """Return whether trusted (or untrusted) playbooks have another network than this process. Valid after
+        `begin`."""
         return self._networks.apart(trusted=trusted)
 
     async def regain(self, *places: Path) -> None:
-        """Take ownership of what an earlier process left to users of builds. Raise OSError."""
+        """Take ownership of files that an earlier process left to users of builds. Raise OSError."""
         await self.begin()
         if self.spaces:
             await _chown(self._keeper, self.spaces, 0, places)
@@ -200,8 +201,8 @@ class Cells:
 
 @dataclass(slots=True)
 class Cell:
-    """Confine the commands of one build. Whatever the build's user may write belongs to that user; between commands
-    only if this process is root, which can read it anyway."""
+    """Confine the commands of one build. While a command runs, the files that the build's user may write belong to that
+    user; between commands they do so only if this process is root, which can read them anyway."""
 
     build: str
     _keeper: ProcessKeeper
@@ -212,7 +213,7 @@ class Cell:
     _stack: AsyncExitStack
     _container: Container | None = None
     _zygotes: Zygotes | None = None
-    """None if builds have no users of their own: a copy could then write to the Python that it is a copy of."""
+    """None if builds have no users of their own: a copy could then modify the Python installation that it runs."""
     _open: dict[str, Network] = field(default_factory=dict)
     """Kind -> network, opened for the first command that uses it."""
     _given: dict[Path, int] = field(default_factory=dict)  # path -> the user that it belongs to
@@ -227,7 +228,7 @@ class Cell:
         return (machine.JobUser(user.inside, user.inside, "") if user else machine.JobUser.this()).name
 
     def expect(self, program: str | None) -> None:
-        """Prepare to run playbooks of a program as copies of a process that has imported Ansible."""
+        """Prepare to run playbooks of this program as copies of a process that has imported Ansible."""
         if self._zygotes is not None and program is not None:
             self._zygotes.expect(program)
 
@@ -252,11 +253,11 @@ class Cell:
         try:
             yield
         finally:
-            # Also when cancelled: the next playbook may be untrusted, and would sign with the secret key.
+            # Do this even after a cancellation: the next playbook may be untrusted, and could sign with the secret key.
             await run_to_end(self._agent.back_to(before))
 
     async def run(self, command: Command, log: JobLog, cancel: asyncio.Event, timeout_s: float) -> int | str:
-        """See `ProcessKeeper.run`.  Raises OSError."""
+        """Run a command of the build; see `ProcessKeeper.run`.  Raise OSError."""
         async with self._lent(command):
             return await self._run(command, log, cancel, timeout_s)
 
@@ -271,7 +272,7 @@ class Cell:
         place = command.root / f"commands-{self._served}"
         place.mkdir(mode=0o755)
         owner = self._user.inside if self._user else 0
-        # Even for a trusted playbook: what runs in the container is the change's code.
+        # This holds even for a trusted playbook: the code in the container is the change's.
         network = await self._network(trusted=False)
         node = BuildNode(self._sandbox, self._container, place, owner, command.exposed, network)
         start = partial(
@@ -285,7 +286,8 @@ class Cell:
         self, command: Command, network: Network, log: JobLog, cancel: asyncio.Event, timeout_s: float,
         commands: Path | None = None,
     ) -> int | str:  # fmt: skip
-        """See `run`.  `commands` is the directory of the socket at which it reaches the container."""
+        """Run a command outside of containers; see `run`.  `commands` is the directory of the socket that connects it
+        to the container."""
         if self._zygotes is not None and command.plays:
             loop = asyncio.get_running_loop()
             begun_s = loop.time()
@@ -299,7 +301,8 @@ class Cell:
         self, keeper: ProcessKeeper, command: Command, network: Network, log: JobLog, cancel: asyncio.Event,
         timeout_s: float, commands: Path | None,
     ) -> int | str:  # fmt: skip
-        """See `_apart`.  A zygote is a keeper that runs a playbook itself.  Raises Cold."""
+        """Run a command in the sandbox; see `_apart`. If `keeper` is a zygote, it runs the playbook itself.  Raise
+        Cold."""
         user, warm = self._user, keeper is not self._keeper
         socket = self._sandbox.agent_socket(self._agent.place) if self._agent else None
         lent = {AGENT: self._agent.place if self._agent else None, CONTAINER: commands}
@@ -340,7 +343,7 @@ class Cell:
         self, container: Container, command: Command, network: Network, log: JobLog, cancel: asyncio.Event,
         timeout_s: float,
     ) -> int | str:  # fmt: skip
-        """See `run`. The container's root gets the resources of the build's user."""
+        """Run a command in a container; see `run`. The container's root gets the resources of the build's user."""
         found = boxed(
             self._sandbox, container, command.words, network, writable=command.writable, readable=command.readable,
             directory=command.directory, environment=command.environment,
@@ -363,10 +366,10 @@ class Cell:
         )
 
     async def _space(self) -> int:
-        """Return the user namespace of the build's containers, made for the first.  Raises OSError."""
+        """Return the user namespace of the build's containers; make it for the first one.  Raise OSError."""
         if self._user_space is None:
-            # One for each build: processes of different user namespaces may not trace each other, whatever their
-            # number.
+            # Each build has its own: processes in different user namespaces may not trace each other, even with the
+            # same user id.
             self._user_space = await self._keeper.user_namespace(NUMBERS.mapped, NUMBERS.mapped, NUMBERS.first)
             self._stack.callback(os.close, self._user_space)
         return self._user_space
@@ -388,10 +391,10 @@ class Cell:
 
 
 async def _chown(keeper: ProcessKeeper, spaces: Spaces, owner: int, places: Sequence[Path]) -> None:
-    """Change the owner of everything below the existing places, never through a symbolic link. No process may be
-    writing there. Raise OSError."""
+    """Change the owner of everything below the existing places, never through a symbolic link. Requires that no process
+    writes there. Raise OSError."""
     names = [str(place) for place in places if place.exists()]
     if names:
-        # Hard links lead nowhere else: each writable directory is a mount, and link(2) does not cross mounts.
+        # Hard links cannot lead elsewhere: each writable directory is a mount, and link(2) does not cross mounts.
         words = ["chown", "--recursive", "--no-dereference", f"{owner}:{owner}", "--", *names]
         await keeper.program(spaces, words)

@@ -1,8 +1,9 @@
 """Build images from a file of the proposed tree, and cache them by their sources.
 
-Each step is a command like those of the job itself, in the same network, limits and container: a file decides no more
-than its job could do.  What the steps wrote is one layer above the image they began from.  Its key is the image, the
-file and, if the file copies any, the files beside it: nobody names it, so nobody can put another in its place.
+Each step is a command like those of the job itself, in the same network, limits and container, so a Containerfile can
+do no more than its job.  The files that the steps wrote become one layer above the base image.  The layer's key is a
+digest of the base image, the Containerfile and, if that copies files, the files beside it: nobody chooses the key, so
+nobody can replace the layer of another project.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from headgate.base.ids import fresh
 from headgate.base.tasks import run_to_end
 
 FILES_MAX = 100_000
-"""Most files in the directory of a recipe that copies some of them."""
+"""Most files in the directory of a Containerfile that copies files."""
 _RUN = 'mkdir -p "$1" && cd "$1" && shift && exec "$@"'
 _COPY = """
 cd "$1" && target=$2 && shift 2 || exit 1
@@ -49,7 +50,7 @@ done
 
 
 class NotBuilt(Exception):
-    """Report that a step failed; `result` is that of the build."""
+    """Report that a step failed; `result` is the result of the build."""
 
     def __init__(self, result: str, why: str) -> None:
         super().__init__(why)
@@ -58,7 +59,7 @@ class NotBuilt(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe:
-    """Describe what an image is built from."""
+    """Describe from what an image is built."""
 
     name: str
     recipe: Recipe
@@ -68,7 +69,7 @@ class ImageRecipe:
 
     @staticmethod
     def of(workspace: Workspace, name: str) -> ImageRecipe:
-        """Return the recipe in the proposed tree. Raises BadPlaybook, OSError."""
+        """Return the recipe in the proposed tree. Raise BadPlaybook, OSError."""
         job, project = workspace.spec.job.name, workspace.spec.change.project
         *above, last = Path(name).parts
         home = workspace.home()
@@ -79,17 +80,18 @@ class ImageRecipe:
                 raise FileNotFoundError(name)
             return ImageRecipe(name, read(content), content, home.joinpath(*above))
         except FileNotFoundError as error:
-            raise BadPlaybook(f"{project} has no file {name}, which the image of job {job} is built of") from error
+            raise BadPlaybook(f"{project} has no file {name}, from which the image of job {job} is built") from error
         except (BadFile, Strange) as bad:
-            raise BadPlaybook(f"{name}, which the image of job {job} is built of, cannot be used: {bad}") from bad
+            raise BadPlaybook(f"{name}, from which the image of job {job} is built, cannot be used: {bad}") from bad
 
     def key(self, base: Image) -> str:
-        """Return the key of the resulting layer, before anything of the build has run. Raises BadPlaybook, OSError."""
+        """Return the key of the resulting layer; call it before anything of the build runs. Raise BadPlaybook,
+        OSError."""
         found = hashlib.sha256()
-        # The id and not the name: a tag that has moved makes another layer.
+        # Use the id instead of the name: a moved tag must lead to another layer.
         _hash_entry(found, "image", base.id.encode())
         _hash_entry(found, "file", self.content)
-        # Without COPY the files cannot change the result, and one layer serves every change of the project.
+        # Without COPY, the files cannot change the result, so one layer serves every change of the project.
         if self.recipe.copies:
             self._check()
             for path, kind, content in self._files():
@@ -97,17 +99,17 @@ class ImageRecipe:
         return found.hexdigest()
 
     def _check(self) -> None:
-        """Refuse git's directory: it differs in each build, so that no image should depend on it. Raise BadPlaybook."""
+        """Refuse git's directory: it differs in each build, so no image should depend on it. Raise BadPlaybook."""
         context = self.beside.resolve()
         for source in (source for step in self.recipe.steps for source in step.sources if source != "."):
             found = (context / source).resolve()
             if found == context or found.is_relative_to(context / ".git"):
                 raise BadPlaybook(
-                    f"{self.name} copies {source}, which has what git keeps, and is not a file of the project"
+                    f"{self.name} copies {source}, which contains git's own files instead of files of the project"
                 )
 
     def _files(self) -> Iterator[tuple[str, str, bytes]]:
-        """Yield the path, kind and content of each file, in an order that does not change."""
+        """Yield the path, kind and content of each file, in a fixed order."""
         count = 0
         for at, directories, files in os.walk(self.beside):
             directories[:] = sorted(one for one in directories if one != ".git" or at != str(self.beside))
@@ -128,13 +130,13 @@ class ImageRecipe:
 
 def _hash_entry(found: hashlib._Hash, name: str, content: bytes) -> None:
     for part in (os.fsencode(name), content):
-        # With its length: otherwise a long name and a short content could hash as another pair does.
+        # Include the length: otherwise different pairs of name and content could have the same hash.
         found.update(len(part).to_bytes(8, "big") + part)
 
 
 @dataclass(slots=True)
 class Layers:
-    """Keep the layers that were built here, below `place`."""
+    """Store the layers that were built here, below `place`."""
 
     place: Path
     size_max_bytes: int
@@ -143,7 +145,7 @@ class Layers:
     """Guards `_used`, since a thread removes layers."""
 
     def begin(self) -> None:
-        """Remove incomplete layers. Raises OSError."""
+        """Remove incomplete layers. Raise OSError."""
         remove(self.place / "building")
         for name in ("building", "built"):
             (self.place / name).mkdir(parents=True, exist_ok=True)
@@ -162,15 +164,16 @@ class Layers:
     def has(self, key: str) -> bool:
         found = self.place / "built" / key
         if found.is_dir():
-            # The least recently used layer goes first.
+            # The least recently used layer is removed first.
             os.utime(found)
             return True
         return False
 
     def keep(self, key: str, made: Path) -> None:
-        """Keep a new layer. Raises OSError."""
+        """Store a new layer. Raise OSError."""
         try:
-            # Complete or not at all: a killed build leaves its layer in `building`, which the next start removes.
+            # The rename makes the layer complete at once: a killed build leaves it in `building`, where the next start
+            # removes it.
             made.rename(self.place / "built" / key)
         except OSError:
             if not self.has(key):  # another build may have built it meanwhile
@@ -179,7 +182,7 @@ class Layers:
             if measured(self.place / "built", ()).size_bytes <= self.size_max_bytes:
                 return
             gone = self.place / "building" / f"gone-{fresh()}"
-            # Moved under the lock and removed after it: no build can begin to use a layer that is half gone.
+            # Move it while holding the lock, and remove it afterwards, so that no build starts to use a partial layer.
             with self._lock, suppress(FileNotFoundError):  # an interrupted removal must not leave a partial layer
                 if not self._used.get(one.name):
                     one.rename(gone)
@@ -192,7 +195,7 @@ class Layers:
 
 
 def _changed_s(place: Path) -> float:
-    """Return when a place was changed; 0 if another build has removed it."""
+    """Return when the place last changed; 0 if another build has removed it."""
     return place.stat().st_mtime if place.exists() else 0.0
 
 
@@ -200,7 +203,7 @@ async def build(
     wanted: ImageRecipe, base: Container, made: Path, cell: Cell, workspace: Workspace, log: JobLog,
     cancel: asyncio.Event, limit_s: float,
 ) -> None:  # fmt: skip
-    """Run the steps, which write into `made`. Raises NotBuilt, OSError."""
+    """Run the steps, which write into `made`. Raise NotBuilt, OSError."""
     place = made.parent
     end_s = time.monotonic() + limit_s
     container = Container(base.image, place)
@@ -217,7 +220,7 @@ async def build(
                 raise NotBuilt("FAILURE", f"{wanted.name}:{step.line}: {reached}") from reached
             if status:
                 result = {"cancel": "CANCELED", "timeout": "TIMED_OUT"}.get(str(status), "FAILURE")
-                why = {"cancel": "cancelled", "timeout": "its time was up"}.get(str(status), f"exit status {status}")
+                why = {"cancel": "cancelled", "timeout": "at its time limit"}.get(str(status), f"exit status {status}")
                 raise NotBuilt(result, f"the image was not built: {wanted.name}:{step.line}: {step.description}: {why}")
     except BaseException:
         await run_to_end(asyncio.to_thread(remove, place))

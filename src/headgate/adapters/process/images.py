@@ -1,4 +1,4 @@
-"""Decide which image the job of a build runs in, and whether it may."""
+"""Decide in which image the job of a build runs, and whether it may run there."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from headgate.config.model import FrozenJob, Playbook
 log = logging.getLogger("headgate.images")
 
 PLACE = "container"
-"""Name of the directory below that of a build."""
+"""Name of the container's directory below the directory of a build."""
 
 
 @dataclass(slots=True)
 class BuildContainer:
-    """Represent the container of a build, and what remains to be built of its image."""
+    """Represent the container of a build, and the layer that must still be built for its image."""
 
     container: Container
     wanted: ImageRecipe | None
     key: str = ""
-    """Key of the layer that is built; empty if none is."""
+    """Key of the layer to build; empty if there is none."""
     plays: bool = False
     """Whether the container is a host of the playbooks."""
 
     @property
     def description(self) -> str:
-        """Return the image in one line: its name with its digest, and the layer that was built on it."""
+        """Return the image as one line: its name with its digest, and the layer that was built on it."""
         image, built = self.container.image, f" with {self.wanted.name} ({self.key[:12]})" if self.wanted else ""
         return (image.name if "@" in image.name else f"{image.name}@{image.digest}") + built
 
 
 class BuildContainers:
-    """Give builds their containers. What this machine does not support is detected at the first one."""
+    """Give builds their containers. What this machine does not support is detected for the first one."""
 
     def __init__(self, supply: ImageSupply | None, bounds: ProcessBounds, sandbox: Sandbox) -> None:
         self._supply, self._bounds, self._sandbox = supply, bounds, sandbox
@@ -64,19 +64,19 @@ class BuildContainers:
     async def container(
         self, workspace: Workspace, sink: Sink, cancel: asyncio.Event, plays: bool = False
     ) -> AsyncIterator[BuildContainer | None]:
-        """Yield the image that the job's programs run in, as a container, or None if the job has nothing that would run
-        in one.  `plays` says that it has playbooks, and no machines for them.  Raise NoImage, OSError."""
+        """Yield the container in whose image the job's programs run; None if none of them would run in one.  `plays`:
+        whether the job has playbooks, but no machines for them.  Raise NoImage, OSError."""
         job = workspace.spec.job
         wanted = ImageRecipe.of(workspace, job.image_file) if job.image_file else None
         name = wanted.recipe.base if wanted else job.image or (self._supply.default if self._supply else "")
         plays = plays and bool(job.image or wanted)
         if not name or not (plays or any(book.in_image for book in _books(job))):
             if job.image or wanted:
-                sink.say("Nothing runs in the image: it is for untrusted programs, and for playbooks without machines")
+                sink.say("Nothing runs in the image: only untrusted programs and playbooks without machines use it")
             yield None
             return
         if self._supply is None:
-            raise NoImage(f"the job wants the image {name}, and no job here runs in one ([executor] sandbox)")
+            raise NoImage(f"the job needs the image {name}, but no job runs in an image here ([executor] sandbox)")
         store = await self._begun(self._supply)
         async with store.taken(name, sink, cancel) as image:
             await self._try(store, image, sink, cancel)
@@ -86,7 +86,7 @@ class BuildContainers:
             if wanted is None:
                 yield found
                 return
-            # Before anything of the build runs, which could change the files that the key is made of.
+            # Do this before anything of the build runs, which could change the files that determine the key.
             found.key = await run_to_end(asyncio.to_thread(wanted.key, image))
             with self._layers.held(found.key):
                 yield found
@@ -100,7 +100,7 @@ class BuildContainers:
         cancel: asyncio.Event,
         limit_s: float,
     ) -> None:
-        """Build the layer of the job's image above its base, unless that was built before. Raises NotBuilt, OSError."""
+        """Build the layer of the job's image on its base, unless it was built before. Raise NotBuilt, OSError."""
         wanted, layers, container = given.wanted, self._layers, given.container
         if wanted is None:
             return
@@ -110,24 +110,24 @@ class BuildContainers:
             await run_to_end(asyncio.to_thread(layers.keep, given.key, made))
             await run_to_end(asyncio.to_thread(remove, made.parent))
         container.image = layers.on(container.image, given.key, wanted.recipe.environment)
-        log.say(f"The image that is built of {wanted.name} is {given.key[:12]}")
+        log.say(f"The image built from {wanted.name} is {given.key[:12]}")
 
     async def works(self) -> bool:
-        """Return whether jobs can run in images here; log the reason if they should and cannot."""
+        """Return whether jobs can run in images here; log the reason if they cannot although they should."""
         if self._supply is None:
             return False
         try:
             await self._begun(self._supply)
         except NoImage as none:
-            log.error("%s ([executor] sandbox); builds that need one are left to other executors", none)
+            log.error("%s ([executor] sandbox); this executor leaves such builds to others", none)
             return False
         return True
 
     async def _begun(self, supply: ImageSupply) -> ContainerStore:
-        """Begin the store of images unless it has begun, and return it.  Raise NoImage."""
+        """Return the store of images; prepare it at the first call.  Raise NoImage."""
         async with self._beginning:
             if self._store is None:
-                # A keeper of its own: fetches have another limit for their disk than builds, and outlive them.
+                # Use a separate keeper: fetches have another disk limit than builds, and outlive them.
                 keeper = ProcessKeeper(Limiter(replace(self._bounds, disk_max_bytes=supply.size_max_bytes)))
                 store = ContainerStore(keeper, supply)
                 try:
@@ -141,11 +141,11 @@ class BuildContainers:
             return self._store
 
     async def _try(self, store: ContainerStore, image: Image, sink: Sink, cancel: asyncio.Event) -> None:
-        """Run a shell in it, once; who means no good may have made it, and others do not wait for it.  Raises
-        NoImage."""
+        """Run a shell in an image that was not tried before: the image may be malicious, but other builds do not wait
+        for it.  Raise NoImage."""
         if image.id in self._works:
             return
-        # Apart from the build, so that what the image's shell does at its start leaves nothing in the build's
+        # Use a separate container, so that nothing that the image's shell does at its start is left in the build's
         # container.
         trial = Container(image, store.supply.place / f"trial-{fresh()}")
         try:
@@ -163,11 +163,11 @@ class BuildContainers:
             why = {"cancel": "the build was cancelled", "timeout": "it does not end"}
             reason = why.get(str(status), f"exit status {status}")
             raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {reason}")
-        # Only a success is remembered: a failure may come from a machine that is short of something at the moment.
+        # Remember only a success: a failure may have a temporary reason on this machine.
         self._works.add(image.id)
 
     async def close(self) -> None:
-        """Close the store of images and its keeper, once no build runs any more."""
+        """Close the store of images and its keeper; requires that no build runs."""
         if self._store is not None and self._keeper is not None:
             await self._store.close()
             self._keeper.close()

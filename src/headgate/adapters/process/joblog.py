@@ -1,4 +1,4 @@
-"""Write the log of a build, look for failures in it, quote the lines that name their cause, and follow it."""
+"""Write the log of a build, detect failures in it, quote the lines that name their cause, and follow it."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _PLAIN = frozenset((1, 2, 3, 4, 7, 22, 23, 24, 27, 39, 49, *range(30, 38), *rang
 _LONG = (38, 48)
 """Codes of an extended colour, for text and for its background."""
 _SIZES = {5: 3, 2: 5}
-"""Kind of an extended colour -> how many numbers it has: index of a palette, or red, green and blue."""
+"""Kind of an extended colour -> count of its codes: with the index of a palette, or with red, green and blue."""
 _FIGURES_MAX, _FIGURE_MAX = 32, 255
 LINE_SIZE_MAX_BYTES = 65_536
 """Size above which a line is split."""
 _UNSEEN = re.compile(f"(?P<colour>{COLOUR})|[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Control characters, and characters that change the direction of text."""
 TOKEN_VARIABLE = "HEADGATE_FAILING"
-"""Variable with the text that our callback plugin prints, alone on a line, when a task has failed."""
+"""Variable with the line that our callback plugin prints when a task has failed."""
 PATTERNS_MEMORY_MAX_BYTES = 1 << 20
 """Memory for all patterns of a job together."""
 MATCHED_MAX_BYTES = 4_000
 """Length of a line's beginning that is matched."""
 MATCHING_MAX_S = 20.0
-"""Time for matching all lines of one build, since other builds wait meanwhile."""
+"""Time for matching all lines of one build, because other builds wait meanwhile."""
 SIGN_MAX_CHARS = 200
-"""Length of the line that a sign of failure quotes."""
+"""How much of a line a sign of failure quotes."""
 _HOST = b" | "
-"""Separates the host from the text in Ansible's output of a task."""
+"""Separator of host and text in Ansible's output of a task."""
 EXCERPT_LINES_MAX = 4
 EXCERPT_LINE_MAX_CHARS = 200
 EXAMINED_MAX_BYTES = 400
@@ -56,7 +56,7 @@ _HARMLESS = re.compile(rb"\(ignored\)|\b(?i:0 errors?|no errors?)\b")
 CHUNK_SIZE_BYTES = 65_536
 LOOK_INTERVAL_S = 0.1
 QUICK_MAX = 20
-"""Followers in this process up to which the interval is the shortest; with more of them it grows."""
+"""Up to this many followers in this process, the interval is the shortest; with more, it grows."""
 
 
 def with_colours(text: str) -> str:
@@ -71,7 +71,7 @@ def ended(text: str) -> str:
 
 
 def _colour(sequence: str) -> str:
-    # Python refuses to convert a text of thousands of digits, which a job could print.
+    # Limit the length: Python refuses to convert thousands of digits, which a job could print.
     figures = [int(figure or 0) if len(figure) < 4 else -1 for figure in sequence[2:-1].split(";")]
     codes = list(_codes(figures[:_FIGURES_MAX]))
     return RESET if codes == ["0"] else f"\x1b[{';'.join(codes)}m" if codes else ""
@@ -99,7 +99,7 @@ class JobLog:
     def __init__(self, path: Path, *, size_max_bytes: int) -> None:
         self.path = path
         self._size_max_bytes = size_max_bytes
-        # Unbuffered: followers read the file while it grows, and a killed executor loses nothing that it had received.
+        # Do not buffer: followers read the file while it grows, and a killed executor must not lose received output.
         self._file: BinaryIO = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._size_bytes = self._file.tell()
         self._rest = b""
@@ -108,7 +108,7 @@ class JobLog:
         """Removes the secrets that it knows from the log."""
         self.excerpt = Excerpt()
         self.sieve: Callable[[list[bytes]], list[bytes]] = list
-        """Receives every line of output, even when the log is full; its return value is written."""
+        """Receives all lines of output, even when the log is full; the lines that it returns are written."""
 
     def say(self, text: str) -> None:
         """Write a message of our own, line by line, even when the log is full."""
@@ -116,11 +116,11 @@ class JobLog:
         self._file.write(_stamped([self.censor.line(line.encode()) for line in text.splitlines()] or [b""]))
 
     def write(self, chunk: bytes) -> None:
-        """Write a piece of a job's output; pieces may end anywhere, also within a line."""
+        """Write a piece of a job's output; pieces may end anywhere, even within a line."""
         lines = (self._rest + chunk).split(b"\n")
         self._rest = lines.pop()
         while len(self._rest) > LINE_SIZE_MAX_BYTES + self.censor.size_max_bytes:
-            rest = self.censor.line(self._rest)  # the whole line: a secret may lie where it is split
+            rest = self.censor.line(self._rest)  # the entire line: a secret may be where it is split
             lines.append(rest[:LINE_SIZE_MAX_BYTES])
             self._rest = rest[LINE_SIZE_MAX_BYTES:]
         self._lines(self.sieve(lines))
@@ -129,11 +129,11 @@ class JobLog:
         if not lines:
             return
         if self._full:
-            # The reason of a failure tends to come last. Not censored here: a secret that the log does not have is not
-            # exposed by it, and the excerpt removes all secrets itself.
+            # The excerpt still needs the lines, since the reason for a failure tends to come last. Do not censor them
+            # here: they do not get into the log, and the excerpt itself removes all secrets.
             self.excerpt.hear(lines)
             return
-        # Before anything is stored or cut: a secret that was split between two lines would be found in neither.
+        # Censor before anything is stored or cut: a secret that is split between two lines is found in neither.
         lines = [self.censor.line(line) for line in lines]
         self.excerpt.hear(lines)
         if any(len(line) > LINE_SIZE_MAX_BYTES for line in lines):
@@ -145,10 +145,10 @@ class JobLog:
         text = _stamped(lines)
         if self._size_bytes + len(text) > self._size_max_bytes:
             self._full = True
-            # Cut at the end of a line, so that no record is half of one.
+            # Cut at the end of a line, so that no line is incomplete.
             text = text[: text.rfind(b"\n", 0, max(0, self._size_max_bytes - self._size_bytes)) + 1]
             limit = f"{self._size_max_bytes / 1_000_000:g} MB"
-            text += _stamped([f"The log has reached {limit}; what follows of the output is discarded".encode()])
+            text += _stamped([f"The log has reached {limit}; the rest of the output is discarded".encode()])
         self._size_bytes += len(text)
         self._file.write(text)
 
@@ -171,7 +171,7 @@ def _stamped(lines: list[bytes]) -> bytes:
 
 
 def _clean(line: bytes) -> str:
-    """Return a line as a terminal would show it, in its colours, with what cannot be shown escaped."""
+    """Return a line as a terminal would show it, with its colours, and with unprintable characters escaped."""
     text = line.rstrip(b"\r").decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
@@ -188,28 +188,28 @@ class _Pattern(Protocol):
 
 
 class PatternsTooLarge(Exception):
-    """Report that the patterns of `failure-output` cannot be combined."""
+    """Report that the patterns of `failure-output` cannot be combined into one."""
 
 
 class EarlySigns:
-    """Inspect every line of a job's output. Once a line signals a failure, the build fails, whatever follows."""
+    """Inspect every line of a job's output. Once a line signals a failure, the build will fail, whatever follows."""
 
     def __init__(self, patterns: Sequence[str], on_failure: Callable[[], None]) -> None:
-        """Prepare to call `on_failure` once, at the first sign.  Raise PatternsTooLarge."""
-        # Random, since a program of the job could otherwise print the line itself.
+        """Prepare to call `on_failure` once, at the first sign of failure.  Raise PatternsTooLarge."""
+        # The token is random, so that no program of the job can print it.
         self.token = secrets.token_hex(16)
         self.why = ""
-        """Reason for people; empty while there is no sign of failure."""
+        """Reason, as a message; empty while there is no sign of failure."""
         self._on_failure, self._spent_s = on_failure, 0.0
         self._armed = self._ansible = False
         self._pattern = _together(patterns) if patterns else None
 
     def begins(self, *, counts: bool, ansible: bool) -> None:
-        """Note the start of a playbook; `counts` says whether its failure fails the build."""
+        """Note the start of a playbook; `counts`: whether its failure fails the build."""
         self._armed, self._ansible = counts, ansible
 
     def sift(self, lines: list[bytes]) -> list[bytes]:
-        """Return the lines for people, after looking for signs in them."""
+        """Look for signs of failure in the lines; return the lines that are shown to people."""
         if self._ansible and (token := self.token.encode()) in lines:
             lines = [line for line in lines if line != token]
             self._sign("a task failed")
@@ -218,12 +218,12 @@ class EarlySigns:
             self._look(lines)
             self._spent_s += time.perf_counter() - began
             if self._spent_s > MATCHING_MAX_S:
-                self._sign(f"its failure-output took more than {MATCHING_MAX_S:.0f} s to be looked for")
+                self._sign(f"matching its failure-output took more than {MATCHING_MAX_S:.0f} s")
         return lines
 
     def _look(self, lines: list[bytes]) -> None:
         for line in lines:
-            # Patterns speak of a program's line, and not of the host that Ansible puts in front.
+            # Patterns match a program's line, without the host that Ansible prepends.
             content = line.partition(_HOST)[2] if self._ansible else line
             text = content[:MATCHED_MAX_BYTES].decode(errors="replace").rstrip("\r")
             if text and self._pattern is not None and self._pattern.search(text):
@@ -247,30 +247,30 @@ def _together(patterns: Sequence[str]) -> _Pattern:
         found: _Pattern = re2.compile("|".join(f"(?:{pattern})" for pattern in patterns), options)
     except re2.error as error:
         raise PatternsTooLarge(
-            "the patterns of its failure-output are too large together; write fewer, or simpler"
+            "the patterns of its failure-output together are too large; use fewer or simpler ones"
         ) from error
     return found
 
 
 class Excerpt:
-    """Hear every line of output, and keep the few of one playbook that look like the reason of a failure."""
+    """Examine every line of output, and keep the few lines of one playbook that look like the reason for a failure."""
 
     def __init__(self) -> None:
         self.censor = Censor()
-        """Knows every secret, even if the job shows them in its log: reports live longer and reach more people."""
+        """Knows every secret, even if the job may show it in its log: reports exist longer and reach more people."""
         self._first: list[bytes] = []
         self._later = b""
         self._last: deque[bytes] = deque(maxlen=2)
         self._settled = False
 
     def begin(self) -> None:
-        """Forget the lines of earlier playbooks; once one has failed, its lines stay."""
+        """Forget the lines of earlier playbooks, unless one has failed: its lines stay."""
         if not self._settled:
             self._first, self._later = [], b""
             self._last.clear()
 
     def hear(self, lines: Iterable[bytes]) -> None:
-        """Take in lines of output."""
+        """Examine lines of output."""
         if self._settled:
             return
         for line in lines:
@@ -279,37 +279,37 @@ class Excerpt:
                 continue
             self._last.append(line)
             if _SUSPECT.search(start) and not _HARMLESS.search(start):
-                # The first errors and the very last one: the cause tends to come first, and the summary at the end.
+                # Keep the first errors and the very last one: causes tend to come first, and a summary last.
                 if len(self._first) < EXCERPT_LINES_MAX - 1:
                     self._first.append(line)
                 else:
                     self._later = line
 
     def settle(self) -> None:
-        """Keep the lines that were heard since `begin`, as this playbook failed."""
+        """Keep the lines since `begin`, because this playbook failed."""
         self._settled = True
 
     def text(self) -> str:
-        """Return at most `EXCERPT_LINES_MAX` printable lines: those that name an error, else the last two.
-
-        Secrets are removed; the text is empty if no playbook failed.
-        """
+        """Return at most `EXCERPT_LINES_MAX` printable lines: those that name an error, otherwise the last two. Secrets
+        are removed. The result is empty if no playbook failed."""
         if not self._settled:
             return ""
         found = [*self._first, *([self._later] if self._later else [])] or list(self._last)
-        # Censored now and not when heard: a secret may become known only after the line that has it.
+        # Censor the lines now instead of when they arrive: a secret may become known only after its line.
         clear = (self.censor.line(one).decode(errors="replace").strip() for one in found)
         return "\n".join(one_line(one, EXCERPT_LINE_MAX_CHARS) for one in clear)
 
 
 class TailGroup:
-    """Follow files in one process; many followers together cost it no more than a few do."""
+    """Follow files in one process; many followers together cost no more than a few."""
 
     def __init__(self) -> None:
         self._count = 0
 
     async def follow(self, path: Path, finished: Callable[[], bool], offset: int = 0) -> AsyncIterator[bytes]:
-        """Yield the bytes from `offset` on, as they are written, until `finished` and all of them are read."""
+        """Yield the bytes from `offset` on as they are written, until `finished` returns True and all of them are
+        read.
+        """
         self._count += 1
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Write `job-output.json`: what each playbook of a build did, for programs (rest-api.md); and list what is kept."""
+"""Write `job-output.json`, which tells programs what each playbook of a build did, and list the stored files."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from headgate.adapters.work.directory import Directory, Strange
 
 NAME, MANIFEST, INVENTORY = "job-output.json", "zuul-manifest.json", "zuul-info/inventory.yaml"
 EVENTS_VARIABLE = "HEADGATE_EVENTS"
-"""Variable with the path of the file to which the callback plugin of a playbook writes its events, a line of JSON
-each."""
+"""Variable with the path of the file to which a playbook's callback plugin writes its events, one JSON object on each
+line."""
 EVENTS = "events"
 EVENTS_SIZE_MAX_BYTES = 10_000_000
 """Size of one playbook's events."""
-WHOLE_SIZE_MAX_BYTES = 50_000_000
+OUTPUT_SIZE_MAX_BYTES = 50_000_000
 LISTED_MAX = 50_000
 DEPTH_MAX = 40
 _STATS = ("ok", "changed", "failures", "unreachable", "skipped", "rescued", "ignored")
 
 
 class JobOutput:
-    """Write the output of one build: `path` is among its stored logs, `censor` removes secrets."""
+    """Write the output of one build; `path` is among its stored logs, and `censor` removes secrets."""
 
     def __init__(self, path: Path, censor: Callable[[Any], Any]) -> None:
         """Write the file, without any playbook yet.  Raise OSError."""
@@ -39,8 +39,8 @@ class JobOutput:
         self._write()
 
     def add(self, stage: Stage, phase_variables: Mapping[str, Any], secrets: Iterable[str]) -> list[str]:
-        """Add a playbook's events, without its `secrets`; `phase_variables` describe its phase. Return, for people,
-        what is missing. Raise OSError."""
+        """Add a playbook's events, without its `secrets`; `phase_variables` describe its phase. Return messages about
+        missing parts. Raise OSError."""
         book = stage.book
         found: dict[str, Any] = {
             "branch": book.branch,
@@ -53,17 +53,17 @@ class JobOutput:
         }
         try:
             with Directory.at(stage.output_dir) as place:
-                # The playbook writes this file, and could put a pipe or a link in its place.
+                # The playbook writes this file, and could replace it with a pipe or a link.
                 text = place.read(EVENTS, EVENTS_SIZE_MAX_BYTES) or b""
             _take(found, _events(text[:EVENTS_SIZE_MAX_BYTES]))
             own = Censor()
             own.learn(secrets)
-            # The playbook's own secrets in any case: a job may show them in its log, but this file is for programs.
+            # Always remove the playbook's own secrets: a job may show them in its log, but this file is for programs.
             encoded = msgspec.json.encode(self._censor(own.value(found)))
         except (Strange, RecursionError) as error:
-            return [f"What {book.path} did is not in {NAME}: {error}"]
-        if sum(map(len, self._texts)) + len(encoded) > WHOLE_SIZE_MAX_BYTES:
-            return [f"What {book.path} did is not in {NAME}, which would be more than {WHOLE_SIZE_MAX_BYTES} bytes"]
+            return [f"{NAME} lacks the output of {book.path}: {error}"]
+        if sum(map(len, self._texts)) + len(encoded) > OUTPUT_SIZE_MAX_BYTES:
+            return [f"{NAME} lacks the output of {book.path}: it would exceed {OUTPUT_SIZE_MAX_BYTES} bytes"]
         self._texts.append(encoded)
         self._write()
         return []
@@ -73,7 +73,7 @@ class JobOutput:
 
 
 def _events(text: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the readable events: the last one may be incomplete."""
+    """Yield the readable events; the last line may be incomplete."""
     for line in text.split(b"\n"):
         try:
             yield msgspec.json.decode(line, type=dict[str, Any])
@@ -82,7 +82,7 @@ def _events(text: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _take(found: dict[str, Any], events: Iterator[Mapping[str, Any]]) -> None:
-    """Add events to the result: a task belongs to the last play, and a result to the last task with its id."""
+    """Add events to `found`: a task belongs to the last play, and a result to the last task with its id."""
     play: dict[str, Any] | None = None
     tasks = dict[str, dict[str, Any]]()
     for event in events:
@@ -118,28 +118,29 @@ def _counts(counts: Mapping[str, Any]) -> dict[str, int]:
 
 
 def write_inventory(logs: Path, inventory: Mapping[str, Any], censored: Callable[[Any], Any]) -> None:
-    """Write the machines' variables, as playbooks got them, in JSON, which is YAML, unless the job wrote the file;
-    without secrets. Nobody writes in `logs` any more. Raises OSError."""
+    """Write the machines' variables, as playbooks got them, without secrets, unless the job wrote the file itself. The
+    format is JSON, which is also YAML. Requires that nobody writes to `logs` any longer. Raise OSError."""
     place = logs / INVENTORY
     shown = censored(msgspec.json.decode(msgspec.json.encode(inventory)))
-    with suppress(FileExistsError, NotADirectoryError):  # unless the job made something else under its name
+    with suppress(FileExistsError, NotADirectoryError):  # the job created something with this name
         place.parent.mkdir(exist_ok=True)
         with open(place, "xb") as file:
             file.write(msgspec.json.format(msgspec.json.encode(shown), indent=1))
 
 
 def write_manifest(logs: Path) -> None:
-    """List the files that are kept in `logs`, which nobody writes any more, unless the job did.  Raises OSError."""
+    """List the files in `logs`, unless the job wrote the list itself. Requires that nobody writes to `logs` any longer.
+    Raise OSError."""
     if (logs / MANIFEST).exists():
         return
-    # One budget for the whole tree, counted down by every level of it.
+    # All levels of the tree share one budget.
     left = iter(range(LISTED_MAX))
     tree = _listed(logs, left, DEPTH_MAX)
     (logs / MANIFEST).write_bytes(msgspec.json.encode({"tree": tree, "index_links": False}))
 
 
 def _listed(place: Path, left: Iterator[int], depth: int) -> list[dict[str, Any]]:
-    """List directories first, then files, by name, in JSON; leave out links."""
+    """List directories, then files, each by name, without links. JSON."""
     found = list[dict[str, Any]]()
     with os.scandir(place) as entries:
         names = sorted(

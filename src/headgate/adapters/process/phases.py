@@ -1,4 +1,4 @@
-"""Run the playbooks of one build in order, pre-run, run and post-run, and judge their results."""
+"""Run the playbooks of one build in order (pre-run, run and post-run), and determine the build's result."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EVALUATE_LIMIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PhaseLimits:
-    """Limit a job that sets no timeouts itself, in seconds."""
+    """Hold the time limits, in seconds, of a job that sets none itself."""
 
     timeout_s: int = 10_800
     post_timeout_s: int = 1_800
@@ -52,13 +52,13 @@ CANCELLED = PhaseEnd("cancel", "cancelled")
 
 @dataclass(slots=True)
 class PlaybookVerdict:
-    """Describe what the playbooks so far mean for the build."""
+    """Describe the result of the build after the playbooks so far."""
 
     result: str | None = "SUCCESS"
-    """None: the build is to be tried again."""
+    """None: the build needs another attempt."""
     error: str = ""
     reached: int = ALL_LEVELS
-    """Nesting level that pre-run reached: post-run playbooks of deeper levels are skipped."""
+    """Nesting level at which pre-run failed: post-run playbooks of deeper levels are skipped."""
 
 
 _RESULTS: dict[str, str | None] = {
@@ -88,9 +88,9 @@ class Phases:
     output: joboutput.JobOutput = field(init=False)
     _early: EarlySigns = field(init=False)
     _cleaned: asyncio.Event = field(init=False, default_factory=asyncio.Event)
-    """Set when playbooks that clean up after a cancellation have had their time."""
+    """Set when the time of playbooks that clean up after a cancellation is over."""
     _wants_hidden: list[str] = field(init=False, default_factory=list)
-    """Returned secrets that are censored; their number is limited, even if the job returns other ones later."""
+    """Returned secrets that are censored; their number is limited, even if the job returns others later."""
     _counts: bool = field(init=False, default=False)
     """Whether a failure of the running playbook fails the build without another attempt."""
 
@@ -99,7 +99,7 @@ class Phases:
         try:
             self._early = EarlySigns(self.workspace.spec.job.failure_output, self.contact.fails)
         except PatternsTooLarge as large:
-            raise BadPlaybook(f"job {self.workspace.spec.job.name} cannot be run: {large}") from large
+            raise BadPlaybook(f"job {self.workspace.spec.job.name} cannot run: {large}") from large
         self.joblog.sieve = self._early.sift
         self.output = joboutput.JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
         self._hides(self.handed.sought)
@@ -115,20 +115,19 @@ class Phases:
         return verdict
 
     def _heed(self, verdict: PlaybookVerdict) -> None:
-        """Make a build fail that is marked to fail, so that it neither succeeds nor is tried again."""
+        """Make a build fail after an early sign of failure, so that it neither succeeds nor gets another attempt."""
         if self._early.why and verdict.result in ("SUCCESS", None):
             verdict.result, verdict.error = "FAILURE", self._early.why
 
     async def _before_post(self) -> PlaybookVerdict:
         job, loop = self.workspace.spec.job, asyncio.get_running_loop()
         end = loop.time() + _limit_s(job.timeout_s, self.limits.timeout_s)
-        # Pre-run has a share of the job's time and never more than all of it.
+        # Pre-run uses a part of the job's time, so it never gets more than all of it.
         pre_end = min(end, loop.time() + _limit_s(job.pre_timeout_s, end - loop.time()))
         for index, book in enumerate(job.pre_run):
             ended = await self._playbook("pre", index, book, pre_end - loop.time(), PlaybookVerdict())
             if ended.kind != "good":
-                # Pre-run prepares machines: its failure speaks of them and not of the change, so that another attempt
-                # may help.
+                # Pre-run prepares machines: its failure is more likely theirs than the change's, so try again.
                 result = None if ended.kind in ("failed", "timeout") else _RESULTS[ended.kind]
                 return PlaybookVerdict(result, ended.why, book.nesting)
         for index, book in enumerate(job.run):
@@ -138,7 +137,7 @@ class Phases:
         return PlaybookVerdict("CANCELED") if self.cancel.is_set() else PlaybookVerdict()
 
     async def _pause(self, verdict: PlaybookVerdict) -> None:
-        """Wait, if this job returned `zuul.pause`, for as long as the jobs that depend on it run."""
+        """Wait while the jobs that depend on this one run, if it returned `zuul.pause`."""
         try:
             data, secret = read(self.workspace.result)
         except ReturnError:
@@ -158,8 +157,8 @@ class Phases:
             self.joblog.say("RESUMED")
 
     async def _post(self, verdict: PlaybookVerdict) -> None:
-        """Run all post-run playbooks, whatever failed, except those nested deeper than pre-run came.  After a cancel,
-        run only those that clean up; they have one time limit together."""
+        """Run all post-run playbooks despite failures, except those nested deeper than pre-run came.  After a
+        cancellation, run only those that clean up, with one time limit together."""
         job = self.workspace.spec.job
         limit_s = min(_limit_s(job.post_timeout_s, self.limits.post_timeout_s), self.limits.post_timeout_s)
         ending = asyncio.ensure_future(self._end_cleanup(limit_s))
@@ -169,8 +168,8 @@ class Phases:
             await end(ending)
 
     async def _end_cleanup(self, limit_s: float) -> None:
-        """Cancel the cleanup this many seconds after the build is cancelled: until it ends, it holds machines and
-        places in semaphores."""
+        """Cancel the cleanup this many seconds after the build is cancelled: until then, it holds machines and places
+        in semaphores."""
         await self.cancel.wait()
         await asyncio.sleep(limit_s)
         self._cleaned.set()
@@ -180,7 +179,7 @@ class Phases:
             if self._cleaned.is_set():
                 verdict.result = "CANCELED"
                 self.joblog.say(
-                    f"the time to clean up is over; not run: {', '.join(one.path for one in job.post_run[index:])}"
+                    f"the time to clean up is over; skipped: {', '.join(one.path for one in job.post_run[index:])}"
                 )
                 return
             if book.nesting > verdict.reached or (verdict.result == "CANCELED" and not book.cleanup):
@@ -189,7 +188,7 @@ class Phases:
             ended = await self._playbook("post", index, book, limit_s, verdict)
             if ended.kind == "cancel":
                 verdict.result = "CANCELED"
-            # The logs may be missing: whatever `run` came to, nobody could look into it.
+            # The logs may be missing, so nobody could examine the result of `run`: give the build another attempt.
             elif ended.kind in ("unreachable", "missing") and not book.ignore_result:
                 verdict.result, verdict.error = None, ended.why
             elif ended.kind != "good" and not book.ignore_result and verdict.result == "SUCCESS":
@@ -198,7 +197,7 @@ class Phases:
     async def _playbook(
         self, phase: str, index: int, book: Playbook, limit_s: float, verdict: PlaybookVerdict
     ) -> PhaseEnd:
-        """Run a playbook; log its start and its result."""
+        """Run a playbook, and log its start and its result."""
         word = f"{phase.upper()}-RUN" if phase != "run" else "RUN"
         trust = "trusted" if book.trusted else "untrusted"
         self.joblog.say(f"{word} START: [{trust} : {book.project}/{book.path}@{book.branch}]")
@@ -209,7 +208,7 @@ class Phases:
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
         phase_variables = variables.phase(phase, index, book, verdict.result, will_retry=retry)
         try:
-            # A playbook that cleans up is not cancelled at once: machines or clouds would keep what the job made there.
+            # Do not cancel a playbook that cleans up at once: otherwise resources of the job would remain in clouds.
             ended = await self._held(book, phase_variables, limit_s, self._cleaned if book.cleanup else self.cancel)
         except CheckoutError as error:
             ended = PhaseEnd("conflict" if error.conflict else "missing", str(error))
@@ -225,7 +224,8 @@ class Phases:
     async def _held(
         self, book: Playbook, phase_variables: dict[str, Any], limit_s: float, cancel: asyncio.Event
     ) -> PhaseEnd:
-        """Run a playbook while it holds its semaphores; waiting for them is part of its time.  Raise as `_run` does."""
+        """Run a playbook while it holds its semaphores; waiting for them is part of its time. Raise the errors of
+        `_run`."""
         if not book.semaphores:
             return await self._run(book, phase_variables, limit_s, cancel)
         loop = asyncio.get_running_loop()
@@ -234,7 +234,8 @@ class Phases:
         async with self.contact.holding(book.semaphores, cancel, limit_s) as held:
             if held:
                 return await self._run(book, phase_variables, end - loop.time(), cancel)
-        return CANCELLED if cancel.is_set() else PhaseEnd("timeout", f"its time was up while it waited for {names}")
+        why = f"it reached its time limit while it waited for {names}"
+        return CANCELLED if cancel.is_set() else PhaseEnd("timeout", why)
 
     async def _run(
         self, book: Playbook, phase_variables: dict[str, Any], limit_s: float, cancel: asyncio.Event
@@ -242,14 +243,14 @@ class Phases:
         """Stage a playbook and run it.  Raise CheckoutError, BadPlaybook, SecretError, OSError."""
         workspace, loop = self.workspace, asyncio.get_running_loop()
         end = loop.time() + limit_s
-        # Staged only now, so that no earlier playbook of the build runs while these files exist.
+        # Stage it only now, so that no earlier playbook of the build runs while these files exist.
         stage = await workspace.stage(book)
         if self.playbooks.unevaluated(stage) and (
             ended := await self._evaluated(min(limit_s, EVALUATE_LIMIT_S), cancel)
         ):
             return ended
         self._early.begins(counts=self._counts, ansible=stage.is_ansible)
-        # Decrypted as late as possible, and learned by the censors before anything can print it.
+        # Decrypt as late as possible, and tell the censors before anything can print the secrets.
         clear = await opened(self.keys, book)
         self._hides(clear.texts)
         more = {"HEADGATE_VARS": str(stage.variables)}
@@ -266,22 +267,22 @@ class Phases:
                 stage, command, {**self._environment(stage, phase_variables), **more}, end - loop.time(), cancel
             )
         finally:
-            # Before the next playbook, and also after a cancel: it may be one that must not have these secrets.
+            # Do this even after a cancellation: the next playbook may be one that must not have these secrets.
             await self._forget(stage, phase_variables, clear)
         if status == "timeout":
-            return PhaseEnd("timeout", f"ended after its time was up ({max(0.0, limit_s):.0f} s)")
+            return PhaseEnd("timeout", f"ended at its time limit ({max(0.0, limit_s):.0f} s)")
         if status == "cancel":
             return CANCELLED
-        # An unreachable host is the infrastructure's fault and gives another attempt. A playbook that succeeds had
-        # rescued it.
+        # An unreachable host is a failure of the infrastructure, and leads to another attempt. A playbook that
+        # succeeded has rescued it.
         if stage.is_ansible and status != 0 and self.playbooks.missed(stage):
             return PhaseEnd("unreachable", "a host could not be reached")
         return PhaseEnd("failed", _status(int(status))) if status else PhaseEnd("good")
 
     async def _forget(self, stage: Stage, phase_variables: dict[str, Any], clear: Clear) -> None:
-        """Keep the playbook's output and facts, and delete its other files. Raises OSError."""
+        """Store the playbook's output and facts, and delete its other files. Raise OSError."""
         try:
-            # What was returned is hidden before the output is written: the same text may be in both.
+            # Hide returned secrets before writing the output, which may contain them.
             secrets, returned = list(clear.texts), self._returned
             self._hides(returned)
             hidden = [*secrets, *self.handed.sought, *returned]
@@ -302,16 +303,18 @@ class Phases:
 
     @property
     def _returned(self) -> list[str]:
-        """Return the texts of the secret data that the job has returned so far, and those that it asked to hide."""
+        """Return the strings of the secret data that the job has returned so far, and those that it requested to
+        hide.
+        """
         with suppress(ReturnError):  # reported when the build has ended
             data, secret = read(self.workspace.result)
             found = (*self._wants_hidden, *Clear(secret).sought, *(checked(data).redactions or ()))
-            # Earlier ones stay: a job could return a secret, print it, and then return something else.
+            # Keep earlier ones: a job could return a secret, print it, and then return something else.
             self._wants_hidden = sought(dict.fromkeys(found), times=2)
         return self._wants_hidden
 
     async def _evaluated(self, limit_s: float, cancel: asyncio.Event) -> PhaseEnd | None:
-        """Determine the values of the job's variables. Return the result if that was cancelled, else None. Raise
+        """Determine the values of the job's variables. Return the result if that was cancelled, otherwise None. Raise
         BadPlaybook, OSError."""
         self.joblog.say("EVALUATING the variables of the job, for playbooks that are trusted or have secrets")
         stage = self.workspace.aside(ansible.EVALUATE)
@@ -320,7 +323,7 @@ class Phases:
         if status == "cancel":
             return CANCELLED
         if status != 0:
-            raise BadPlaybook("the variables of the job cannot be evaluated, see above")
+            raise BadPlaybook("the variables of the job cannot be evaluated; see above")
         self.playbooks.learn(stage)
         return None
 
@@ -332,29 +335,29 @@ class Phases:
         return self.playbooks.installed if stage.is_ansible else ()
 
     def _exposed(self, stage: Stage) -> tuple[Path, ...]:
-        """Return the paths that the container sees meanwhile: none of those that a playbook with rights works on."""
-        # The container runs the change's code, which would write to what a playbook with secrets is about to read.
+        """Return the paths that the container sees meanwhile; none while a playbook with rights runs."""
+        # The container runs the change's code, which could modify what a playbook with secrets is about to read.
         return () if stage.context.careful else (self.workspace.work, *self.workspace.objects())
 
     async def _started(
         self, stage: Stage, command: list[str], environment: dict[str, str], limit_s: float, cancel: asyncio.Event
     ) -> int | str:
-        """See `Keeper.run`."""
+        """Run the command of a playbook; see `Keeper.run`."""
         workspace = self.workspace
         request = Command(
             command,
             environment,
             workspace.work if stage.is_ansible else workspace.home(),
             workspace.root,
-            # By project: one with a hundred builds gets no more of the processors than one with a single build.
+            # Share by project: one with a hundred builds gets no more processor time than one with a single build.
             f"{workspace.spec.tenant} {workspace.spec.change.project}",
             stage.book.trusted,
             workspace.writable(stage),
             [*workspace.readable(stage), *self._installed(stage)],
-            # Given to the build's user for this command alone, and to nobody before.
+            # These files belong to the build's user only during this command.
             private=(stage.variables, stage.secrets, stage.handed),
             secret=stage.context.secret,
-            # An image is untrusted: with its programs, it would decide what a trusted playbook does.
+            # An image is untrusted: its programs could change what a trusted playbook does.
             contained=not (stage.book.trusted or stage.is_ansible),
             exposed=self._exposed(stage) if stage.is_ansible and self.playbooks.contained else None,
             begins=self.contact.begun,
@@ -364,7 +367,7 @@ class Phases:
 
 
 def _limit_s(requested_s: int | None, default: float) -> float:
-    """Return the seconds that a job asks for, or `default` if it asks for none or for no limit."""
+    """Return the seconds that a job requests, or `default` if it requests none or no limit."""
     return requested_s if requested_s is not None and requested_s > 0 else default
 
 
@@ -376,7 +379,7 @@ def _executable(path: Path) -> list[str]:
         first = file.read(200).split(b"\n")[0]
     if first.startswith(b"#!"):
         return [*first[2:].decode(errors="replace").split(), str(path)]
-    raise BadPlaybook(f"{path.name} is neither a playbook (.yaml) nor executable, and does not begin with #!")
+    raise BadPlaybook(f"{path.name} is neither a playbook (.yaml) nor an executable, and does not begin with #!")
 
 
 def _why_not(book: Playbook, error: Exception) -> str:
@@ -386,8 +389,8 @@ def _why_not(book: Playbook, error: Exception) -> str:
 
 
 def _status(status: int) -> str:
-    """Return an exit status as text for people. A negative one names a signal, and so does one above 128, which is how
-    shells and bubblewrap report it."""
+    """Return a description of an exit status. A negative status means a signal, and so does one above 128, which is how
+    shells and bubblewrap report signals."""
     number = -status if status < 0 else status - 128
     try:
         name = signal.Signals(number).name if number > 0 else ""

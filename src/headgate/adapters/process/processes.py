@@ -1,4 +1,4 @@
-"""Start commands of builds, copy their output, and end them with everything they began."""
+"""Start commands of builds, copy their output, and end them with all processes that they started."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from headgate.adapters.process.sandbox import NOWHERE_ELSE, Confined, Spaces
 from headgate.base.tasks import end
 
 GRACE_S = 2.0
-"""Time between the request to end and the kill."""
-# Longer than the supervisor's own, so that its answer with what it could not kill still arrives.
+"""Time between the request to end and the kill signal."""
+# This is longer than the supervisor's limit, so that its answer still arrives, with the processes that it could not
+# kill.
 KILL_TIMEOUT_S = supervisor.KILL_TIMEOUT_S + 5.0
 CHUNK_SIZE_BYTES = 65_536
 BUILD_VARIABLE = "HEADGATE_BUILD"
@@ -33,12 +34,12 @@ BUILD_VARIABLE = "HEADGATE_BUILD"
 executor."""
 
 
-# Longer than the limit of an errand's program, whose reason is worth more than a TimeoutError here.
+# This is longer than the limit of an errand's program, whose error is more helpful than a TimeoutError here.
 ERRAND_TIMEOUT_S = 90.0
 
 
 class Sink(Protocol):
-    """Take a command's output, and messages about it. Raise OSError if they cannot be stored."""
+    """Accept a command's output, and messages about it. Raise OSError if they cannot be stored."""
 
     def write(self, chunk: bytes) -> None: ...
 
@@ -47,7 +48,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """Hold the outcome of an errand: a program's output, or a descriptor of what was made."""
+    """Hold the outcome of an errand: a program's output, or a new descriptor."""
 
     output: str
     made: int | None
@@ -56,12 +57,12 @@ class Errand:
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from headgate.adapters.process import supervisor; supervisor.main()"
 )
-"""Program that imports the standard library, and only modules of Headgate that need no more than that."""
+"""Program that imports only the standard library, and modules of Headgate that need nothing else."""
 
 
 class ProcessKeeper:
-    """Start commands by a separate process, see `supervisor`. It is started when first needed, and again after it
-    was lost."""
+    """Start commands through a separate process, see `supervisor`, which is started when first needed, and restarted
+    after it was lost."""
 
     def __init__(self, limiter: Limiter | None = None) -> None:
         self._limiter = limiter or Limiter()
@@ -86,13 +87,13 @@ class ProcessKeeper:
         playbook: Mapping[str, Any] | None = None,
         serve: Mapping[str, Any] | None = None,
     ) -> int | str:
-        """Run a command; return its exit status, or `timeout` or `cancel` if it was ended for that.
+        """Run a command; return its exit status, or `timeout` or `cancel` if it was ended for that reason.
 
-        Nothing it started is left running.  It runs in `spaces`, and its output may be opened by the user `owner`, as
-        `spaces` number users.  `root` is the directory of the whole build; the commands of `whose` share one part of
-        the processors.  `box`: see `boxes`; `serve`: see `server`; `playbook`: see `zygotes.pool`.
+        No process that it started is left running.  It runs in `spaces`, and the user `owner`, in the numbering of
+        `spaces`, may open its output.  `root` is the directory of the build; the commands of `whose` share one part
+        of the processors.  `box`: see `boxes`; `serve`: see `server`; `playbook`: see `zygotes.pool`.
 
-        Raise Cold if a zygote cannot run it, and nothing of it was run; Exceeded if a limit was reached; OSError if it
+        Raise Cold if a zygote cannot run it, and no part of it ran; Exceeded if a limit was reached; OSError if it
         cannot be started, the log cannot be written, or the disk is full.
         """
         request = {
@@ -108,20 +109,20 @@ class ProcessKeeper:
             "serve": serve,
         }
         source, sink = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        # The flags are shared with the command, and programs expect output that blocks; only our end must not.
+        # The command shares the flags of its end, and programs expect output that blocks; only our end must not block.
         os.set_blocking(sink, True)
         control, other = socket.socketpair()
         control.setblocking(False)
         output = _Output(source, log, self._limiter.bounds.output_max_bytes)
         try:
             try:
-                # The pipe ends when its last writer is gone: a copy kept here would keep the output from ever ending.
+                # The pipe ends when its last writer is gone: with a copy here, the output would never end.
                 self._hand(b"s", sink, other.fileno())
             finally:
                 os.close(sink)
                 other.close()
             async with self._limiter.around(build, whose, root, lambda: processes_of(build), log.say) as watch:
-                # The supervisor waits for the request, so that the groups exist before anything of the command runs.
+                # The supervisor waits for the request, so the groups exist before any part of the command runs.
                 request["groups"] = watch.groups
                 return await _Command(control, output, cancel, watch).run(request, spaces, timeout_s)
         finally:
@@ -129,7 +130,7 @@ class ProcessKeeper:
             control.close()
 
     async def program(self, spaces: Spaces, command: Confined | Sequence[str], stdin: str = "") -> str:
-        """Run a short program of ours and return its output.  Raise OSError with its complaint, unless it succeeds."""
+        """Run a short program of ours, and return its output.  Raise OSError with its error message if it fails."""
         confined = command if isinstance(command, Confined) else Confined(list(command))
         inputs = _texts(confined.inputs)
         done = await self.errand(spaces, do="program", command=confined.command, stdin=stdin, inputs=inputs)
@@ -149,22 +150,22 @@ class ProcessKeeper:
     async def user_namespace(
         self, uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None = None
     ) -> int:
-        """Return a descriptor of a new user namespace with these maps: first number inside, first outside, count; for
-        `owner` see `errands`. Raise OSError."""
+        """Return a descriptor of a new user namespace with these maps (first id inside, first id outside, count); for
+        `owner`, see `errands`. Raise OSError."""
         made = (await self.errand(do="user", uids=uids, gids=gids, owner=owner)).made
-        assert made is not None, "the errand makes one"
+        assert made is not None, "this errand returns a descriptor"
         return made
 
     def _hand(self, word: bytes, *fds: int) -> None:
-        """Send descriptors to the keeper; a keeper that has ended is started again, once."""
+        """Send descriptors to the keeper; if it has ended, restart it once."""
         for last in (False, True):
             if self._socket is None:
                 self._begin()
-            assert self._socket is not None, "just begun"
+            assert self._socket is not None, "just started"
             try:
                 socket.send_fds(self._socket, [word], fds)
                 return
-            # Nothing was handed over, so that this is safe to repeat; a keeper that fails at once again is an error.
+            # Nothing was sent, so it is safe to repeat; if a new keeper fails at once, raise the error.
             except (BrokenPipeError, ConnectionResetError):
                 self._end()
                 if last:
@@ -177,7 +178,7 @@ class ProcessKeeper:
     def _spawn(self, words: Callable[[int], Sequence[str]], *fds: int, **options: Any) -> None:
         """Start the process with the command that `words` returns for its socket's descriptor. Raise OSError."""
         self._socket, its = socket.socketpair()
-        # Not the executor's own: builds and their helpers would inherit whatever credentials it was started with.
+        # Do not use the executor's environment: builds and their helpers would inherit credentials in it.
         environment = {"PATH": os.environ.get("PATH", os.defpath), **options.pop("environment", {})}
         with its:
             self._process = subprocess.Popen(
@@ -185,13 +186,13 @@ class ProcessKeeper:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno(), *fds],
                 env=environment,
-                # Ctrl-C in the executor's terminal must not kill the keeper before the executor has ended its builds.
+                # Ctrl-C in the executor's terminal must not kill the keeper before the executor ends its builds.
                 start_new_session=True,
                 **options,
             )
 
     def close(self) -> None:
-        """End the keeper; commands still running are ended by their supervisors, each when its own socket closes."""
+        """End the keeper; supervisors end commands that still run, each when its own socket closes."""
         self._end()
         self._limiter.close()
 
@@ -222,19 +223,18 @@ class _Command:
             until_s = loop.time() + timeout_s
             while not answer.done() and not cancelled.done() and loop.time() < until_s:
                 await asyncio.wait(waited, timeout=until_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-                waited.discard(self._output.ended)  # the command may close its output and continue
+                waited.discard(self._output.ended)  # a command may close its output and continue
                 if self._output.failed or exceeded.done():
                     break
             why = "" if answer.done() else "cancel" if cancelled.done() else "timeout"
             if why:
-                # A build over its limits gets no grace: it would use it to take more.
+                # A build over its limits gets no grace period, which it could use to take more.
                 await self._say(b"k" if exceeded.done() else b"e")
-            # Shielded, so that a timeout here leaves the answer to the `finally` below, which kills and waits once
-            # more.
+            # Shield the answer, so that after a timeout here, the `finally` below can kill and wait once more.
             async with asyncio.timeout(GRACE_S + KILL_TIMEOUT_S):
                 status = self._status(await asyncio.shield(answer))
-            # All processes are gone by now; what they wrote may still be in the pipe. Limited, because a process that
-            # could not be killed may hold it.
+            # All processes have ended by now, but their output may still be in the pipe. Limit the wait, because a
+            # process that could not be killed may hold the pipe.
             await asyncio.wait({self._output.ended}, timeout=GRACE_S)
             self._output.check()
             if exceeded.done():
@@ -248,8 +248,8 @@ class _Command:
             await end(answer, cancelled, exceeded)
 
     async def _answer(self, request: dict[str, Any], spaces: Spaces) -> dict[str, Any]:
-        """Return the supervisor's final answer (JSON): empty if the supervisor was killed, `cold` if that was before
-        the command began."""
+        """Return the supervisor's final answer (JSON): empty if the supervisor was killed, `cold` if it was killed
+        before the command began."""
         loop = asyncio.get_running_loop()
         found = b""
         try:
@@ -259,8 +259,8 @@ class _Command:
             answer: dict[str, Any] = json.loads(found)  # JSON, see supervisor
             return answer
         except (ConnectionError, ValueError):
-            # A first byte means that the command began, so that it must not be run a second time.
-            return {} if found else {"cold": "the process that was to start it was killed"}
+            # A first byte means that the command began, so it must not run a second time.
+            return {} if found else {"cold": "the process that should start it was killed"}
 
     async def _say(self, word: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -268,14 +268,14 @@ class _Command:
 
     def _status(self, answer: dict[str, Any]) -> int:
         if answer.get("left"):
-            self._output.say(f"These processes could not be ended: {answer['left']}")
-        # Cold is for playbooks alone: any other command reports a missing supervisor as its own end.
+            self._output.say(f"These processes could not be killed: {answer['left']}")
+        # Only playbooks raise Cold: any other command reports a missing supervisor as its own end.
         if self._playbook and "cold" in answer:
             raise supervisor.Cold(answer["cold"])
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), answer["filename"])
         if "status" not in answer:
-            self._output.say("The supervisor of this command was killed; the command was ended with it")
+            self._output.say("The supervisor of this command was killed, and the command with it")
             return -signal.SIGKILL
         status: int = answer["status"]
         return status
@@ -309,7 +309,7 @@ async def _answered(control: socket.socket) -> Errand:
         reply = json.loads(found)
         if "error" in reply:
             raise OSError(reply["error"])
-        # The descriptor belongs to the caller now; the `finally` closes only what nobody was given.
+        # The descriptor now belongs to the caller; the `finally` closes only descriptors that nobody received.
         made, fds = (fds[0] if fds else None), []
         return Errand(reply.get("output", ""), made)
     finally:
@@ -319,7 +319,7 @@ async def _answered(control: socket.socket) -> Errand:
 
 
 class _Output:
-    """Copy a pipe into the log.  `ended` is done when every holder of the other end has closed it, or on failure."""
+    """Copy a pipe to the log.  `ended` is done when every holder of the other end has closed it, or after a failure."""
 
     def __init__(self, source: int, log: Sink, size_max_bytes: int) -> None:
         self._source, self._log, self._size_max_bytes = source, log, size_max_bytes
@@ -334,7 +334,7 @@ class _Output:
         return self._error is not None
 
     def check(self) -> None:
-        """Raise the OSError of writing the log, or Exceeded if there was too much output."""
+        """Raise the OSError of writing the log, or Exceeded after too much output."""
         if self._error is not None:
             raise self._error
 
@@ -366,8 +366,8 @@ class _Output:
 
 
 def kill_left(directory: Path) -> None:
-    """Kill every process whose environment names the build and paths in its work directory: once, for processes of an
-    earlier executor. Another executor on this machine may run the same build again."""
+    """Kill the processes that an earlier executor left: those whose environment names the build and paths in its work
+    directory, since another executor on this machine may run the same build again."""
     for _ in range(5):  # the next round finds processes that are forked meanwhile
         found = processes_of(directory.name, directory)
         for pid in found:
@@ -378,7 +378,9 @@ def kill_left(directory: Path) -> None:
 
 
 def processes_of(build: str, directory: Path | None = None) -> list[int]:
-    """Return the ids of living processes whose environment names the build and, if given, something in `directory`."""
+    """Return the ids of living processes whose environment names the build and, if `directory` is given, a path in
+    it.
+    """
     wanted = f"{BUILD_VARIABLE}={build}".encode()
     place = b"" if directory is None else f"={directory}/".encode()
     found = []
@@ -390,7 +392,7 @@ def processes_of(build: str, directory: Path | None = None) -> list[int]:
             state = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             continue
-        # A zombie has no memory to free and cannot be killed: its parent has to reap it.
+        # A zombie cannot be killed: its parent must reap it.
         if state != "Z" and wanted in environment and any(place in one for one in environment):
             found.append(int(entry.name))
     return found

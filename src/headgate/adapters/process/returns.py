@@ -14,15 +14,15 @@ from headgate.adapters.work.directory import Directory, Strange
 from headgate.base.texts import line
 from headgate.gate.state import returns
 
-_WHOLE_MAX_BYTES = returns.DATA_SIZE_MAX_BYTES + returns.SECRET_SIZE_MAX_BYTES
+_FILE_MAX_BYTES = returns.DATA_SIZE_MAX_BYTES + returns.SECRET_SIZE_MAX_BYTES
 RESULT_VARIABLE = "HEADGATE_RESULT"
 _JOINED = ("artifacts", "warnings", "redactions")
-"""Lists under `zuul` that new values extend rather than replace, as with each file under `zuul.file_comments`."""
-USAGE = """usage: headgate-return KEY=VALUE...      (dotted keys; values are JSON where they can be read as it)
+"""Lists under `zuul` that new values extend instead of replacing them, like the lists under `zuul.file_comments`."""
+USAGE = """usage: headgate-return KEY=VALUE...      (dotted keys; values that are valid JSON are parsed)
        headgate-return --json FILE      (- is standard input)
        headgate-return --secret --json FILE
-Returns data from a job: zuul.log_url, zuul.artifacts, zuul.child_jobs, zuul.warnings, zuul.file_comments … are read by
-Headgate, everything else is given to the jobs that depend on this one; with --secret nobody else sees it."""
+Returns data from a job. Headgate reads zuul.log_url, zuul.artifacts, zuul.child_jobs, zuul.warnings, zuul.file_comments
+and others; jobs that depend on this one receive everything else. With --secret, only those jobs can see the data."""
 
 
 def merge(old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def _grows(path: tuple[str, ...], key: str) -> bool:
 
 
 class ReturnError(Exception):
-    """Report that what a job returned cannot be used."""
+    """Report that the data that a job returned cannot be used."""
 
 
 class ReturnedResults(NamedTuple):
@@ -56,17 +56,17 @@ class ReturnedResults(NamedTuple):
 
 
 def read(path: Path) -> ReturnedResults:
-    """Return the returned data; empty if there are none. Raises ReturnError."""
+    """Return the data that a job returned; empty if there are none. Raise ReturnError."""
     try:
         with Directory.at(path.parent) as work:
-            text = work.read(path.name, _WHOLE_MAX_BYTES)
+            text = work.read(path.name, _FILE_MAX_BYTES)
     except (Strange, OSError) as error:
         raise ReturnError(f"{path.name} cannot be read: {error}") from error
     if text is None:
         return ReturnedResults({}, {})
     try:
-        # The same strict type as in the command: a job may write this file itself, without the command.
-        found = returns.parsed(text, _WHOLE_MAX_BYTES)
+        # Check as strictly as the command: a job may write this file itself, without the command.
+        found = returns.parsed(text, _FILE_MAX_BYTES)
         if not isinstance(found, dict) or not isinstance(data := found.get("data"), dict):
             raise returns.Unfit("it is not an object with `data`")
         returns.checked(data)
@@ -76,26 +76,24 @@ def read(path: Path) -> ReturnedResults:
 
 
 def _secret(found: object) -> dict[str, Any]:
-    """Return secret data if it is valid. Raise Unfit, without any of the content, otherwise."""
+    """Return secret data if it is valid; otherwise raise Unfit, whose message contains none of it."""
     try:
         returns.bounded(found)
         fits = isinstance(found, dict) and len(msgspec.json.encode(found)) <= returns.SECRET_SIZE_MAX_BYTES
     except returns.Unfit:
         fits = False
-    # The message names no value and no key: it would carry the secret into the log.
+    # The message must name no value and no key, which could put the secret into the log.
     if not fits or not isinstance(found, dict):
         size = f"{returns.SECRET_SIZE_MAX_BYTES // 1000} kB"
-        raise returns.Unfit(
-            f"the secret data is not an object of JSON, of at most {size} and {returns.DEPTH_MAX} levels"
-        )
+        raise returns.Unfit(f"the secret data is not a JSON object of at most {size} and {returns.DEPTH_MAX} levels")
     return found
 
 
 def add(path: Path, data: dict[str, Any], secret: dict[str, Any] | None = None) -> None:
-    """Replace the file in one step, so that readers find it complete. There must be one writer at a time. Raises
-    ReturnError, also for data that Headgate would reject; OSError."""
+    """Add data to the file, which is replaced atomically, so that readers always find it complete. Raise ReturnError,
+    also for data that Headgate would reject; OSError."""
     with Directory.at(path.parent) as work:
-        # The directory is locked, since the file itself is replaced. Playbooks may run `headgate-return` in parallel.
+        # Playbooks may run `headgate-return` in parallel. Lock the directory, since the file itself is replaced.
         fcntl.flock(work.fd, fcntl.LOCK_EX)
         try:
             returns.bounded(data)
@@ -112,7 +110,7 @@ def parse(arguments: list[str]) -> dict[str, Any]:
     """Parse the arguments. Raise ValueError."""
     if len(arguments) == 2 and arguments[0] == "--json":
         with sys.stdin.buffer if arguments[1] == "-" else open(arguments[1], "rb") as file:
-            # One byte more than allowed, to distinguish too much from just enough.
+            # Read one byte more than allowed, to detect a file that is too large.
             found = returns.parsed(file.read(returns.DATA_SIZE_MAX_BYTES + 1))
         if not isinstance(found, dict):
             raise ValueError("the JSON must be an object")
@@ -130,16 +128,17 @@ def parse(arguments: list[str]) -> dict[str, Any]:
 
 
 def _from_file(arguments: list[str]) -> dict[str, Any]:
-    """Read secret data from a file.  Raise ValueError for anything else: nothing secret is on a command line."""
+    """Read secret data from a file. Raise ValueError for any other arguments: a secret must not be on a command
+    line."""
     if len(arguments) != 2 or arguments[0] != "--json":
-        raise ValueError("secret data is given as --secret --json FILE: other users may see what a command line says")
+        raise ValueError("secret data must be passed as --secret --json FILE: other users may see command lines")
     return parse(arguments)
 
 
 def _value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except (ValueError, RecursionError):  # text; unpaired surrogates are refused later
+    except (ValueError, RecursionError):  # a plain string; unpaired surrogates are refused later
         return text
 
 
@@ -149,7 +148,7 @@ def main() -> None:
         print(USAGE)
         sys.exit(0 if len(sys.argv) > 1 else 2)
     if not result:
-        sys.exit(f"headgate-return: {RESULT_VARIABLE} is not set; this works inside a job only")
+        sys.exit(f"headgate-return: {RESULT_VARIABLE} is not set; this program works only inside a job")
     try:
         if sys.argv[1] == "--secret":
             add(Path(result), {}, _from_file(sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Run one build: check out, playbooks, result, collect; whatever goes wrong is a result with its reason."""
+"""Run one build: check out, run playbooks, determine the result, collect logs. Every failure becomes a result."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class RunnerSettings:
     sandbox: str = "auto"
     network: NetworkChoice = field(default_factory=NetworkChoice)
     users: Numbers | None = None
-    """User ids of builds if this process is root; None: ids that nothing else uses."""
+    """User ids of builds if this process is root; None: a default range that nothing else should use."""
     log_size_max_bytes: int = 100_000_000
     files_size_max_bytes: int = 1_000_000_000
-    """Size of a build's other files that are kept."""
+    """Total size of a build's other stored files."""
     hostname: str = "localhost"
     keep_work_dir: bool = False
     limits: PhaseLimits = field(default_factory=PhaseLimits)
@@ -67,7 +67,7 @@ class RunnerSettings:
     trusted: Paths = field(default_factory=Paths)
     untrusted: Paths = field(default_factory=Paths)
     hidden: tuple[Path, ...] = ()
-    """Paths that no job sees, whatever else it may read."""
+    """Paths that no job sees, even below paths that it may read."""
     variables: Mapping[str, Any] = field(default_factory=dict)
     """Variables of the site. JSON."""
     machines: tuple[ListedMachine, ...] = ()
@@ -76,14 +76,14 @@ class RunnerSettings:
     manage_ansible: bool = False
     """Whether to install versions of Ansible that jobs request."""
     warm_ansible: bool = True
-    """Whether playbooks are copies of a process that has imported Ansible, where that is possible."""
+    """Whether playbooks run, if possible, as copies of a process that has imported Ansible."""
     images: ImageSupply | None = None
     """Images for the programs of jobs; None: no job runs in a container."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Hold one build and its controls: see `ports.work`."""
+    """Hold one build and its controls; see `ports.work`."""
 
     spec: BuildSpec
     state: RepoState
@@ -98,7 +98,7 @@ class Work:
 
 
 class ProcessRunner:
-    """See `ports.work.Runner`."""
+    """Run builds on this machine; see `ports.work.Runner`."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ProcessRunner:
         fleet: Fleet = tuple,
         read_log: ReadLog | None = None,
     ) -> None:
-        """Set up what all builds share.  For `fleet` see `network.networks`, for `read_log` see `network.sockets`."""
+        """Prepare what all builds share. For `fleet`, see `network.networks`; for `read_log`, see `network.sockets`."""
         self.root, self.log_root, self._checkout, self.settings = root, log_root, checkout, settings
         self._keys, self._read_log = keys, read_log
         self.limiter = Limiter(settings.bounds)
@@ -130,11 +130,11 @@ class ProcessRunner:
         self._supply = AnsibleSupply(settings.ansible, manages=settings.manage_ansible)
         self.room = DiskRoom(lambda: (self.root, self.log_root))
         self._held_builds: frozenset[str] = frozenset()
-        """Ids of builds whose directories are not removed."""
+        """Ids of builds whose directories are kept."""
 
     async def sweep(self, held_builds: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
-        """End processes and remove work directories of builds of dead executors. Living executors hold theirs, and
-        those that `held_builds` returns stay."""
+        """End the processes and remove the work directories of builds of dead executors. Directories that a living
+        executor holds, and those of the builds that `held_builds` returns, stay."""
         await self.cells.begin()
         if not self.root.is_dir():
             return
@@ -143,26 +143,27 @@ class ProcessRunner:
 
     async def _clear(self, place: Path, held_builds: Callable[[], Awaitable[Collection[str]]] | None = None) -> None:
         """Remove the directory at `place`, unless its owner lives or `held_builds` returns its name. `held_builds` is
-        called while this process holds the place, after its owner has reported that it is to stay."""
+        called only once this process holds the place, after a dead owner could have reported that the directory must
+        stay."""
         with ownership.left(place) as nobody_s:
             if nobody_s and (held_builds is None or place.name not in await held_builds()):
-                await asyncio.to_thread(kill_left, place)  # First, so that nothing writes there any more.
+                await asyncio.to_thread(kill_left, place)  # first, so that nothing writes there
                 await self.cells.regain(place)
                 await asyncio.to_thread(remove, place)
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
-        """See `ports.work.BuildHolding`."""
+        """Keep the files of these builds, and these machines; see `ports.work.BuildHolding`."""
         gone, self._held_builds = self._held_builds.difference(builds), frozenset(builds)
         await self.machines.keep(machines)
         for build in sorted(gone):
             await self._clear(self.root / build)
 
     async def runs_images(self) -> bool:
-        """Return whether jobs can run in images here; log the reason if they should and cannot."""
+        """Return whether jobs can run in images here; log the reason if they cannot although they should."""
         return await self._images.works()
 
     async def close(self) -> None:
-        """Close everything that builds share; call this once no build runs any more."""
+        """Close everything that builds share; requires that no build runs."""
         await self._supply.close()
         await self._images.close()
         await self.cells.close()
@@ -180,7 +181,7 @@ class ProcessRunner:
         root = self.root / work.spec.build
         with ExitStack() as holding:
             try:
-                holding.enter_context(ownership.anew(root))
+                holding.enter_context(ownership.fresh(root))
             except OSError as error:
                 return self._no_place(work, error)
             try:
@@ -198,8 +199,8 @@ class ProcessRunner:
             return self._no_place(work, error)
         try:
             outcome = await self._cancellable(work, joblog)
-            await run_to_end(self._hold(work, outcome, joblog))  # A cancelled build may be held, too.
-            joblog.say(f"RESULT: {outcome.result or 'none: it will be tried again'}{_colon(outcome.error)}")
+            await run_to_end(self._hold(work, outcome, joblog))  # a cancelled build may be held, too
+            joblog.say(f"RESULT: {outcome.result or 'none: there will be another attempt'}{_colon(outcome.error)}")
             return outcome
         except OSError as error:
             return self._failed_by(work, error)
@@ -210,7 +211,7 @@ class ProcessRunner:
                 log.error("build %s: the log is incomplete: %s", spec.build, error)
 
     async def _hold(self, work: Work, outcome: BuildOutcome, joblog: JobLog) -> None:
-        """Keep the build's files, if somebody requested that, where only this process's user can read them."""
+        """Keep the build's files if somebody requested that, readable only by this process's user."""
         root = self.root / work.spec.build
         if message := await work.contact.hold(outcome.result, str(root), work.machines):
             joblog.say(message)
@@ -218,7 +219,7 @@ class ProcessRunner:
             root.chmod(0o700)
 
     async def _cancellable(self, work: Work, joblog: JobLog) -> BuildOutcome:
-        """Run the build.  Raise OSError when the log cannot be written; everything else is an outcome."""
+        """Run the build.  Raise OSError if the log cannot be written; every other failure becomes an outcome."""
         spec = work.spec
         spec_line = f"Build {spec.build} of job {spec.job.name} for {spec.change.id} ({spec.pipeline})"
         joblog.say(f"{spec_line}, attempt {spec.attempt}")
@@ -255,7 +256,7 @@ class ProcessRunner:
             return BuildOutcome(build=spec.build, result="ERROR", error=f"executor: {type(error).__name__}: {error}")
 
     async def _artifacts(self, spec: BuildSpec) -> dict[bool, list[Any]]:
-        """See `Workspace.artifacts`."""
+        """Return the artifacts of earlier builds, with URLs that this build can reach; see `Workspace.artifacts`."""
         await self.cells.begin()
         apart = [trusted for trusted in (True, False) if self._read_log and self.cells.apart(trusted=trusted)]
         return {trusted: reachable_artifacts(spec.zuul, spec.tenant) for trusted in apart}
@@ -280,7 +281,7 @@ class ProcessRunner:
                 taken = await work.using.enter_async_context(lent)
                 work.machines.extend(taken.machines)
                 if taken.nodeset is not spec.job.nodeset:
-                    joblog.say(f"The nodes are those of the alternative {taken.nodeset.name or 'without a name'}")
+                    joblog.say(f"The nodes come from the alternative {taken.nodeset.name or 'without a name'}")
                     workspace.spec = replace(spec, job=replace(spec.job, nodeset=taken.nodeset))
                 return taken.hosts, ansible
 
@@ -323,7 +324,7 @@ class ProcessRunner:
 
     @asynccontextmanager
     async def _ansible(self, workspace: Workspace, joblog: JobLog) -> AsyncIterator[Environment | None]:
-        """Hold the program that runs the playbooks. Raises AnsibleNotInstalled, CannotInstall."""
+        """Hold the Ansible that runs the playbooks. Raise AnsibleNotInstalled, CannotInstall."""
         job = workspace.spec.job
         if not workspace.plays:
             yield None
@@ -346,12 +347,12 @@ class ProcessRunner:
             retry = checked(data).retry
             hidden = await sealed(self._keys, spec, Clear(secret))
         except (ReturnError, SecretError) as wrong:
-            joblog.say(f"What the job returned is lost: {wrong}")
+            joblog.say(f"The data that the job returned is lost: {wrong}")
             result, error = ("FAILURE" if result == "SUCCESS" else result), error or str(wrong)
         data, error = joblog.censor.value(data), joblog.censor.value(error)
         excerpt = joblog.excerpt.text()
         if spec.job.secret_exposure == "fail" and joblog.censor.found:
-            result, error = "SECRET_EXPOSURE", "a secret is in the log, or in what the job returned; it was taken out"
+            result, error = "SECRET_EXPOSURE", "the log or the returned data contained a secret, which was removed"
             excerpt = ""
         size_max_bytes = self.settings.files_size_max_bytes
         for line in await run_to_end(
@@ -367,7 +368,7 @@ class ProcessRunner:
         return replace(_again(spec, result, error), data=data, secret=hidden, narrow=spec.job.reuse, excerpt=excerpt)
 
     def _no_place(self, work: Work, error: OSError) -> BuildOutcome:
-        log.error("build %s has no place to work in: %s", work.spec.build, error)
+        log.error("build %s has no work directory: %s", work.spec.build, error)
         return self._failed_by(work, error)
 
     def _failed_by(self, work: Work, error: OSError) -> BuildOutcome:
@@ -376,8 +377,8 @@ class ProcessRunner:
         return _again(work.spec, None, str(error) or type(error).__name__)
 
     def _disk_full(self, spec: BuildSpec, detail: str) -> BuildOutcome:
-        """Return the outcome of a build whose disk is full: another attempt, if there is space elsewhere, or DISK_FULL
-        after the last one, with the reason."""
+        """Return the outcome of a build after the disk became full: another attempt, which may find space elsewhere, or
+        DISK_FULL after the last attempt."""
         text = f"no space is left on the executor's disk ({self.root} or {self.log_root})"
         result = "DISK_FULL" if spec.attempt >= spec.job.attempts_max else None
         return BuildOutcome(build=spec.build, result=result, error=f"{text}{_colon(detail)}")

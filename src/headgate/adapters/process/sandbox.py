@@ -1,4 +1,4 @@
-"""Put bubblewrap around the commands of jobs, where it can be used, and name their namespaces."""
+"""Wrap the commands of jobs in bubblewrap, if that is possible, and describe their namespaces."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Spaces = Mapping[str, int]
 NOWHERE_ELSE: Spaces = {}
 PROBE_TIMEOUT_S = 60.0
 AGENT = "/run/headgate-agent"
-"""Path in a sandbox of the build's ssh-agent; short enough for a socket."""
+"""Directory of the build's ssh-agent in a sandbox; the path is short enough for a socket."""
 AGENT_SOCKET = "agent"
 CONTAINER = "/run/headgate-container"
-"""Path in the sandbox of Ansible of the socket of the build's container."""
-# The kernel has 108 bytes for it, of which one is the final NUL.
+"""Directory, in Ansible's sandbox, of the socket of the build's container."""
+# The kernel reserves 108 bytes for it, including the final NUL.
 PATH_SIZE_MAX = 107
 """Longest path of a socket."""
 TMP_SIZE_BYTES = 2_000_000_000
-# High enough to collide with no descriptor that the supervisor or bubblewrap opens by itself.
+# This is high enough to collide with no descriptor that the supervisor or bubblewrap opens.
 INPUT_FIRST = 100
 """First descriptor of the data that bubblewrap reads; see `supervisor`."""
-WITHOUT = "They can read and write what this user can, and are not kept apart from each other."
+WITHOUT = "They can read and write everything that this user can, and are not isolated from each other."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Network:
     """Represent the network of a command."""
 
     spaces: Spaces = field(default_factory=dict)
-    """Namespaces that commands start in."""
+    """Namespaces in which commands start."""
     cut: bool = False
     """Whether bubblewrap removes the network, because nothing else can."""
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Hold the settings' additional paths for jobs of one kind."""
+    """Hold additional paths for jobs of one kind, from the settings."""
 
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
@@ -60,7 +60,7 @@ class Paths:
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """Hold a command as it is started."""
+    """Hold a complete command line, and its inputs."""
 
     command: list[str]
     inputs: Mapping[int, bytes] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class Confined:
 
 
 class Sandbox:
-    """Wrap commands. `mode` is auto, bwrap, container or none. Bubblewrap is tried once; with auto, its absence is
-    logged once."""
+    """Wrap commands. `mode` is auto, bwrap, container or none. Bubblewrap is tried once; in the mode auto, its absence
+    is logged once."""
 
     def __init__(
         self,
@@ -83,28 +83,27 @@ class Sandbox:
         tmp_size_bytes: int = TMP_SIZE_BYTES,
         processes_max: int = 0,
     ) -> None:
-        """Try bubblewrap unless `mode` is none.  Raise OSError when it is required and does not work.
+        """Try bubblewrap unless `mode` is none.  Raise OSError if it is required but does not work.
 
-        `hidden`: paths with credentials, which are covered, whatever readable directory they lie in.  `tmp_size_bytes`:
-        size of each file system in memory that a job may write.  `processes_max`: limit for the user in the sandbox, 0
-        where something else limits them."""
+        `hidden`: paths with credentials, which are covered in every readable directory.  `tmp_size_bytes`: size of each
+        file system in memory to which a job may write.  `processes_max`: limit of processes for the user in the
+        sandbox, 0 if something else limits them."""
         self.hidden, self.tmp_size_bytes = hidden, tmp_size_bytes
         self._counted = (
             ("prlimit", f"--nproc={processes_max}", "--") if processes_max and shutil.which("prlimit") else ()
         )
         self.paths = {True: trusted or Paths(), False: untrusted or Paths()}
         self.program = shutil.which("bwrap") or "bwrap"
-        # bubblewrap 0.4 of older distributions lacks --perms, --size and --disable-userns, so its help is asked first.
+        # bubblewrap 0.4 of older distributions lacks --perms, --size and --disable-userns, so read its help first.
         self._options: Collection[str] = ()
         self.usable = mode != "none" and self._probe(required=mode if mode in ("bwrap", "container") else "")
 
     def _probe(self, *, required: str) -> bool:
-        """Tell whether the sandbox works.  Raise OSError when it is required and does not work."""
+        """Tell whether the sandbox works.  Raise OSError if it is required but does not work."""
         why = ""
         try:
             self._options = set(_try(Confined([self.program, "--help"])).stdout.split())
-            # Tried with everything that a job gets: the kernel, an outer container or AppArmor may refuse any part of
-            # it.
+            # Try it with everything that a job gets: the kernel, an outer container or AppArmor may refuse any part.
             done = _try(self.command(["true"], [], [], trusted=False))
             if done.returncode == 0:
                 self._say_what_is_missing()
@@ -114,7 +113,7 @@ class Sandbox:
             why = "the program bwrap is not installed; install the package bubblewrap (apt-get install bubblewrap)"
         except (OSError, subprocess.TimeoutExpired) as error:
             why = f"bwrap does not work here: {error}"
-        # An operator who asked for a sandbox must not get jobs without one after a change of the machine.
+        # If the settings require a sandbox, jobs must never run without one, for example after an upgrade.
         if required:
             raise OSError(f"[executor] sandbox = {required}, but {why}")
         log.warning("Jobs run without a sandbox: %s. %s", why, WITHOUT)
@@ -122,9 +121,9 @@ class Sandbox:
 
     def _say_what_is_missing(self) -> None:
         if not machine.filter_known():
-            log.warning("Jobs may use all system calls: no filter is known for %s", platform.machine())
+            log.warning("Jobs may use all system calls: there is no filter for %s", platform.machine())
         if "--size" not in self._options:
-            log.warning("/tmp of jobs may fill half of the memory: this bwrap has no --size; install 0.6 or newer")
+            log.warning("/tmp of jobs may use half of the memory: this bwrap has no --size; install 0.6 or newer")
 
     def agent_socket(self, place: Path) -> str | None:
         """Return the path of the agent's socket in `place` for a command; None if the path would be too long."""
@@ -161,12 +160,12 @@ class Sandbox:
         network: Network | None = None,
         lent: Mapping[str, Path] | None = None,
     ) -> Confined:
-        """Return the command as it runs in a sandbox: with programs that are read-only, the directories that are
-        `writable`, a /tmp and processes of its own, and no capabilities.  Later mounts cover earlier ones, so what is
-        writable lies over what is readable, and both over what is hidden.
+        """Return the command line for a sandbox: with read-only programs, the `writable` directories, its own /tmp and
+        processes, and no capabilities.  Later mounts cover earlier ones, so writable paths cover readable ones, and
+        both cover hidden ones.
 
-        It runs as `user`, else as the one of this process, and is to be started in the spaces of `network`.  `lent` are
-        directories with sockets, by where it has them."""
+        The command runs as `user`, by default the user of this process; start it in the spaces of `network`.  `lent`:
+        path in the sandbox -> directory with a socket."""
         paths, own_readable, network = self.paths[trusted], (*machine.interpreter(), *readable), network or Network()
         me = machine.JobUser.this(home) if user is None else machine.JobUser(user.inside, user.inside, home)
         inputs = SandboxInputs()
@@ -184,14 +183,14 @@ class Sandbox:
             *self._directories(path.parent for path in (*paths.readable, *paths.writable, *own_readable, *writable)),
             *_bound("--ro-bind-try", paths.readable),
             *_bound("--bind", paths.writable),
-            # Over the operator's paths, which may contain credentials, and beneath the build's own, which may lie in
+            # These cover the operator's paths, which may contain credentials, but not the build's own, which may be in
             # the same directory.
             *_covered(self.hidden, (*map(Path, machine.PROGRAMS), *paths.readable, *paths.writable)),
             *_bound("--ro-bind-try", own_readable),
             *_bound("--bind", writable),
             *(arg for there, place in (lent or {}).items() for arg in self._lent(place, there)),
-            # At the end, since the mounts above make their mount points there. The root is a file system in memory
-            # without a --size, which a job could otherwise fill.
+            # These come last, since the mounts above create their mount points there. The root is a file system in
+            # memory without a size limit, which a job could otherwise fill.
             *("--remount-ro", "/dev", "--remount-ro", "/"),
         ]
         filter = inputs.add(machine.call_filter(nesting=paths.nesting)) if machine.filter_known() else None
@@ -202,34 +201,33 @@ class Sandbox:
 
     def _namespaces(self, user: BuildUser | None, network: Network, *, nesting: bool) -> Iterator[str]:
         # bubblewrap is the first process of the process namespace: when it dies with its supervisor, the kernel kills
-        # everything in there, daemons included. --new-session is not needed: a command begins a session when it is
-        # started.
+        # all processes in it, even daemons. --new-session is unnecessary: each command is started in a new session.
         yield from ("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
         if network.cut:
             yield "--unshare-net"
-        # bubblewrap keeps the capabilities of a root user unless instructed otherwise.
+        # By default, bubblewrap keeps the capabilities of a root user.
         if os.geteuid() == 0 or network.spaces:  # root of this machine, or of the command's user namespace
             yield from ("--cap-drop", "ALL")
         if user is not None:
-            # setpriv needs these to become the build's user; none is left when the command runs.
+            # setpriv needs these to become the build's user, and drops them before the command runs.
             for name in NEEDED:
                 yield from ("--cap-add", f"CAP_{name}")
         elif os.geteuid() != 0:
             if network.spaces:
-                # In the user namespace of its network this user is called root; one more namespace gives the job its
-                # own number back.
+                # In the user namespace of its network, this user is root; another user namespace restores the job's own
+                # id.
                 yield from ("--unshare-user", "--uid", str(os.geteuid()), "--gid", str(os.getegid()))
-            # The filter refuses this too, but there is none for some machines.
+            # The filter of system calls refuses this, too, but some machines have none.
             if not nesting and "--disable-userns" in self._options:
                 yield from ("--unshare-user", "--disable-userns")
 
     def _mode(self, octal: str) -> tuple[str, ...]:
-        """Return arguments that make the next object readable by everybody, as on any machine; none if bubblewrap is
-        too old for that."""
+        """Return arguments that set the mode of the next object, so that everybody can read it, as on any machine; none
+        if bubblewrap is too old for that."""
         return ("--perms", octal) if "--perms" in self._options else ()
 
     def _directories(self, paths: Iterable[Path]) -> Iterator[str]:
-        """Yield arguments that make `paths` and the directories above them, except programs and paths below."""
+        """Yield arguments that create `paths` and their parent directories, except programs and paths below them."""
         above = {parent for path in paths for parent in (path, *path.parents)}
         for path in sorted(above - {Path("/")}):  # parents first
             if not any(path.is_relative_to(program) for program in machine.PROGRAMS):
@@ -242,7 +240,7 @@ class Sandbox:
         yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)
 
     def _memory(self, path: str) -> Iterator[str]:
-        """Yield arguments that mount a file system in memory at `path`, which everybody in the sandbox may write."""
+        """Yield arguments that mount a file system in memory at `path`, where everybody in the sandbox may write."""
         if "--size" in self._options:
             yield from ("--size", str(self.tmp_size_bytes))
         yield from (*self._mode("1777"), "--tmpfs", path)
@@ -266,11 +264,11 @@ def _bound(how: str, paths: Iterable[Path]) -> Iterator[str]:
 
 
 def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
-    """Yield arguments that hide each visible path behind an empty directory or an empty file."""
+    """Yield arguments that cover each visible path of `hidden` with an empty directory or an empty file."""
     for path in hidden:
         if not any(path.is_relative_to(seen) for seen in visible):
             continue
-        # Something is put in place and not left out: the path is there within a directory that is mounted as a whole.
+        # The path cannot just be left out, since it is inside a directory that is mounted completely.
         if path.is_dir():
             yield from ("--tmpfs", str(path))
         elif path.exists():
@@ -278,14 +276,14 @@ def _covered(hidden: Iterable[Path], visible: Sequence[Path]) -> Iterator[str]:
 
 
 def _try(confined: Confined) -> subprocess.CompletedProcess[str]:
-    """Run a confined command to see whether it works. Raise OSError, TimeoutExpired."""
+    """Run a confined command to check whether it works. Raise OSError, TimeoutExpired."""
     return subprocess.run(
         confined.command,
         capture_output=True,
         timeout=PROBE_TIMEOUT_S,
         check=False,
         text=True,
-        # subprocess closes descriptors after preexec_fn, and so would close those that `lay` makes.
-        close_fds=False,  # Python's own are closed anyway
+        # subprocess closes descriptors after preexec_fn, so it would close those that `lay` makes.
+        close_fds=False,  # Python's own descriptors are close-on-exec anyway
         preexec_fn=lambda: errands.lay(confined.inputs),
     )

@@ -1,20 +1,21 @@
-"""Start the commands of builds, and end everything they began: a separate program, standard library only.
+"""Start the commands of builds, and end them with all their descendants: a separate program, standard library only.
 
-The keeper forks one supervisor a command.  A supervisor is the reaper of its command's descendants: whatever daemonizes
-comes to it, and when the command has ended, or nobody waits for it any more, it kills until it has no children left.
-The executor's death closes the supervisor's socket, which ends the command, too.
+The keeper forks one supervisor for each command.  A supervisor is the reaper of its command's descendants: it adopts
+every process that daemonizes.  When the command has ended, or nobody waits for it any longer, the supervisor kills
+until it has no children left.  If the executor dies, the supervisor's socket closes, which ends the command, too.
 
-A request: one byte `s` with two descriptors (where the output goes, a stream socket) to the keeper, then JSON on that
-socket, its size in 4 bytes before it: `command`, `environment`, `directory`, `limits` (name in `resource` -> number),
-`inputs` (descriptor -> what the command can read from it, base64), `grace_s`, `groups` (directories of control groups
-that the command is put into), `join` (namespaces to be in, see `errands`), `owner` (the user who may open the output,
-or null), `box` (the file system that it has, see `boxes`, or null), `serve` (how others have commands started beside
-it, see `server`, or null).  A byte `e` asks the command to end, `k` kills it.
-The answer is a space when the command begins, then JSON until the end of the stream: `status` (exit status, negative a
-signal), `left` (processes that cannot be killed), or `errno` and `filename` when it could not be started, or `cold`:
-see `zygotes.entry`.
+A request is one byte `s` to the keeper with two descriptors (the destination of the output, a stream socket), then JSON
+on that socket after its size in 4 bytes: `command`, `environment`, `directory`, `limits` (name in `resource` ->
+number), `inputs` (descriptor -> content that the command can read from it, base64), `grace_s`, `groups` (directories of
+control groups for the command), `join` (namespaces to enter, see `errands`), `owner` (the user who may open the output,
+or null), `box` (the command's file system, see `boxes`, or null), `serve` (how others can start commands beside it, see
+`server`, or null).  A byte `e` asks the command to end, `k` kills it.
 
-A byte `e` with one descriptor (a stream socket) to the keeper is an errand, see `errands`.
+The answer is a space when the command begins, then JSON until the end of the stream: `status` (exit status, negative
+for a signal), `left` (processes that cannot be killed), or `errno` and `filename` if it could not be started, or
+`cold`: see `zygotes.entry`.
+
+A byte `e` to the keeper with one descriptor (a stream socket) is an errand, see `errands`.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ from headgate.adapters.process.confinement.server import CommandServer
 
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
-# Only a safety net: an ended child wakes the loop, but a grandchild becomes ours without a signal.
+# This is only a safety net: an ended child wakes the loop, but adopting a grandchild sends no signal.
 LOOK_INTERVAL_S = 0.002
 NICENESS = 10
-"""Niceness of builds, so that the gate, the merger and the web on the same machine have precedence."""
+"""Nice value of builds, so that the gate, the merger and the web on the same machine have precedence."""
 
 
 class Cold(Exception):
-    """Report that a command cannot run as a copy of a warm process; nothing of it has run."""
+    """Report that a command cannot run as a copy of a warm process; no part of it has run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ class Started:
 
     pid: int
     begin: Callable[[], None] = lambda: None
-    """Called once the executor has been notified of the start."""
+    """Called once the executor knows of the start."""
     over: Callable[[int], int] = lambda status: status
-    """Called when the command has ended; converts the exit status for others."""
+    """Called when the command has ended; converts its exit status for the executor."""
 
 
 Start = Callable[[dict[str, Any], int, list[int]], Started]
@@ -73,7 +74,7 @@ def main() -> None:
 def keeper(requests: socket.socket, start: Start | None = None) -> None:
     """Start commands until the executor closes its end."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # adopt the processes of a killed supervisor
-    # Inherited by every command, and no command can lower it again without CAP_SYS_NICE.
+    # Every command inherits this, and cannot lower it again without CAP_SYS_NICE.
     os.nice(NICENESS)
     wake = _woken_by_children()
     supervisors: set[int] = set()
@@ -86,10 +87,10 @@ def keeper(requests: socket.socket, start: Start | None = None) -> None:
             word, fds, _, _ = socket.recv_fds(requests, 1, 2)
             if not word:
                 break
-            # Forked at once and read later: a slow or broken request holds up its own supervisor only.
+            # Fork before reading the request: a slow or broken request blocks only its own supervisor.
             pid = os.fork()
             if pid == 0:
-                # Otherwise the keeper's end would not be seen closed while any build runs.
+                # With this copy open, the executor would not notice the keeper's end while a build runs.
                 requests.close()
                 os.close(wake)
                 if word == b"e":
@@ -103,11 +104,12 @@ def keeper(requests: socket.socket, start: Start | None = None) -> None:
 
 
 def _reap_supervisors(supervisors: set[int]) -> None:
-    """Reap supervisors that have ended; kill the command of a killed supervisor, and then the command's descendants."""
+    """Reap supervisors that have ended. If a supervisor was killed, kill its command and, in later calls, the command's
+    descendants."""
     left = False
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            # A process that is no supervisor was adopted, which happens only after its supervisor died.
+            # A process that is not a supervisor was adopted, which happens only after its supervisor died.
             left = left or found[0] not in supervisors or os.WIFSIGNALED(found[1])
             supervisors.discard(found[0])
     if left:
@@ -132,7 +134,7 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
         wake = _woken_by_children()
         answer: dict[str, Any] = {}  # JSON
         try:
-            # Opened before the namespaces are entered: from within them these files can be neither seen nor written.
+            # Open these before entering the namespaces, in which they are neither visible nor writable.
             cgroup_fds = [os.open(f"{group}/cgroup.procs", os.O_WRONLY) for group in request["groups"]]
             server = CommandServer(request["serve"], cgroup_fds) if request["serve"] else None
             _go(request, spaces, sink)
@@ -140,7 +142,7 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
                 start(request, sink, cgroup_fds) if server is None else _serving(request, sink, cgroup_fds, server)
             )
             os.close(sink)
-            # From this byte on, the executor takes the command for begun and never starts it again.
+            # After this byte, the executor considers the command started, and never starts it again.
             control.sendall(b" ")
             started.begin()
             answer["status"] = started.over(_wait(started.pid, control, wake, request["grace_s"], server))
@@ -148,10 +150,10 @@ def _supervisor(sink: int, control: socket.socket, start: Start) -> NoReturn:
             answer = {"cold": str(why)}
         except OSError as error:
             answer = {"errno": error.errno, "filename": error.filename}
-        # Popen reports a failed preexec_fn without its reason; the only call in ours enters the control groups.
+        # Popen reports a failed preexec_fn without its reason; ours only enters the control groups.
         except subprocess.SubprocessError:
             answer = {"errno": errno.EACCES, "filename": " ".join(request["groups"])}
-        # Before the answer: when the executor has it, nothing of the command can still write to its directory.
+        # Do this before answering: once the executor has the answer, no process of the command may write any longer.
         answer["left"] = _end_all(request["groups"], wake)
         control.sendall(json.dumps(answer).encode())
         code = 0
@@ -163,17 +165,17 @@ def _go(request: dict[str, Any], spaces: list[int], sink: int) -> None:
     """Enter the namespaces and the file system of the command. Raise OSError."""
     box, owner = request["box"], request["owner"]
     if box:
-        os.fchown(sink, box["owner"], -1)  # while this process has the right
+        os.fchown(sink, box["owner"], -1)  # while this process still has the right
     errands.enter(box, request["join"], spaces)
     if owner is not None and not box:
-        # A command may open /dev/stdout again by its path, which takes ownership of the pipe.
+        # A command may open /dev/stdout by its path, for which it must own the pipe.
         os.fchown(sink, owner, -1)
 
 
 def _woken_by_children() -> int:
     """Return a descriptor that is readable once a child has ended."""
     wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    # The kernel drops an ignored SIGCHLD, and without a handler Python writes nothing to the wake-up descriptor.
+    # The kernel discards an ignored SIGCHLD, and without a handler, Python writes nothing to the wake-up descriptor.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
     return wake
@@ -194,9 +196,9 @@ def _serving(request: dict[str, Any], sink: int, cgroup_fds: list[int], server: 
 def spawned(
     request: dict[str, Any], cgroup_fds: Collection[int], stdin: int, stdout: int, stderr: int, info: int | None = None
 ) -> int:
-    """Return the process, in a session of its own. Raise OSError when the program cannot be started. `info` is a
+    """Start a process in a new session, and return its id. Raise OSError if the program cannot be started. `info` is a
     descriptor to which bubblewrap writes its namespaces."""
-    # Set on the supervisor and inherited: it has no need to exceed them itself.
+    # Set the limits on the supervisor, which does not need more itself, and let the command inherit them.
     for name, value in request["limits"].items():
         _limit(getattr(resource, name), value)
     inputs = {int(number): base64.b64decode(text) for number, text in request["inputs"].items()}
@@ -212,8 +214,8 @@ def spawned(
         stderr=stderr,
         start_new_session=True,
         pass_fds=(*inputs, *(() if info is None else (info,))),
-        # Between fork and exec, so that not even the first instruction of the program runs outside of its groups. 0 is
-        # the process that writes.
+        # Do this between fork and exec, so that not even the first instruction of the program runs outside of its
+        # groups. 0 means the process that writes.
         preexec_fn=lambda: [os.write(fd, b"0") for fd in cgroup_fds],
     )
     process.returncode = 0  # this program reaps the process, not the object
@@ -223,7 +225,7 @@ def spawned(
 
 
 def _limit(which: int, value: int) -> None:
-    """Set a limit of this process, and so of what it starts, but never above its present hard limit."""
+    """Set a limit of this process and its children, but never above its current hard limit."""
     hard = resource.getrlimit(which)[1]
     # An ordinary user cannot raise a hard limit, and setrlimit would fail.
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -231,7 +233,8 @@ def _limit(which: int, value: int) -> None:
 
 
 def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server: CommandServer | None) -> int:
-    """Return the exit status of the command, whatever its descendants do; end it when `control` says so or closes."""
+    """Return the exit status of the command, without waiting for its descendants; end it if `control` requests that or
+    closes."""
     deadline: float | None = None
     sources = [wake, control.fileno()]
     while True:
@@ -250,10 +253,10 @@ def _wait(child: int, control: socket.socket, wake: int, grace_s: float, server:
             if word == b"e":
                 deadline = time.monotonic() + grace_s
                 with contextlib.suppress(ProcessLookupError):
-                    # The number cannot be another group's: the command has not been reaped yet.
+                    # The id cannot belong to another group: the command has not been reaped yet.
                     os.killpg(child, signal.SIGTERM)
             else:
-                # `k`, or the executor is gone. A closed socket stays readable and would make this loop spin.
+                # This is `k`, or the executor is gone. A closed socket stays readable, and would make this loop spin.
                 sources = [wake]
                 deadline = 0.0
         if deadline is not None and time.monotonic() >= deadline:
@@ -276,10 +279,10 @@ def _reap(child: int, server: CommandServer | None) -> int | None:
 
 
 def _end_all(groups: Collection[str], wake: int) -> list[int]:
-    """Kill until there is no child left; return those that did not die in time.  It costs nothing if there is none."""
+    """Kill until no child is left; return those that did not die in time.  This costs nothing if there are none."""
     end = time.monotonic() + KILL_TIMEOUT_S
     left: list[int] = []
-    # Each round kills the direct children; what they leave is adopted and is found by the next one.
+    # Each round kills the direct children; their own children are adopted, and the next round finds them.
     while _has_children() and time.monotonic() < end:
         for group in groups:
             _kill_group(group)
@@ -305,13 +308,13 @@ def _has_children() -> bool:
 
 
 def _children(parent: int, but: Collection[int]) -> Iterator[int]:
-    """Yield the children of `parent` except `but`, by a look at every process: call it only if there are any."""
+    """Yield the children of `parent` except `but`. This reads every process, so call it only if there are children."""
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) not in but:
             with contextlib.suppress(OSError, ValueError, IndexError):
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The program's name stands in parentheses and may contain spaces and parentheses: everything after
-                    # the last one counts.
+                    # The program's name is in parentheses and may itself contain spaces and parentheses, so use
+                    # everything after the last one.
                     fields = file.read().rpartition(b")")[2].split()
                 if int(fields[1]) == parent:
                     yield int(name)
@@ -323,7 +326,7 @@ def _kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def _kill_group(group: str) -> None:
-    """Kill everything in a control group if the kernel can do that: version 2, not too old."""
+    """Kill everything in a control group, if the kernel supports that (version 2, recent kernels)."""
     with contextlib.suppress(OSError), open(f"{group}/cgroup.kill", "r+") as file:
         file.write("1")
 

@@ -1,4 +1,4 @@
-"""Build what jobs receive: the `zuul` variable and the environment."""
+"""Build the `zuul` variable and the environment of jobs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from headgate.gate.state.works import BuildSpec, RepoState
 
 
 def project(name: str, scheme: str = "golang") -> dict[str, Any]:
-    """Return how a project is described; `name` is canonical, `scheme` says where it lies (`host/org/app`, `app`, or
-    `host/org/org%2Fapp`).  JSON."""
+    """Return the description of a project; `name` is canonical, and `scheme` determines its directory (`host/org/app`,
+    `app`, or `host/org/org%2Fapp`).  JSON."""
     host, _, rest = name.partition("/")
     places = {"flat": rest.rpartition("/")[2], "unique": f"{name.rpartition('/')[0]}/{quote(rest, safe='')}"}
     return {
@@ -43,7 +43,7 @@ def project(name: str, scheme: str = "golang") -> dict[str, Any]:
 
 
 KUBECONFIG = "KUBECONFIG"
-"""Environment variable, for jobs with nodes in a cluster, with the file that gives access to it."""
+"""Environment variable, for jobs with nodes in a cluster, with the path of the file that gives access to it."""
 Plays = Mapping[tuple[str, str, str, bool], list[dict[str, Any]]]
 """Project, branch, path and trust of a playbook -> its roles. JSON."""
 
@@ -56,12 +56,12 @@ def zuul(
     trees: Mapping[str, Mapping[str, str]] | None = None,
     roles: Plays | None = None,
 ) -> dict[str, Any]:
-    """Return the whole variable: the gate's values, and the executor's own; of `trees` and `roles`, those that are
+    """Return the complete variable: the gate's values, and the executor's own; `trees` and `roles` are those that are
     prepared so far. JSON."""
     job = spec.job
     of_change = project(spec.change.project, job.workspace_scheme)
     own = {key: spec.zuul[key] for key in _REF if key in spec.zuul} | {"project": of_change}
-    # A job whose result may be reused must not see what is ahead of it, or another run could come out differently.
+    # A job whose result may be reused must not see the items ahead, or another run could have another result.
     chain = tuple(item for item in state.chain if item.item == spec.item or not job.reuse)
     members, us = Counter(item.item for item in state.chain), (spec.item, spec.change.project, spec.change.ref)
     items = [
@@ -98,8 +98,8 @@ def zuul(
 
 
 def checked_out(job: FrozenJob) -> bool:
-    """Return whether the repositories of the work directory have files. `auto` means: if the job runs here, without
-    nodes."""
+    """Return whether the repositories of the work directory have files. `auto` means that they do if the job runs here,
+    without nodes."""
     return job.workspace_checkout is True or (job.workspace_checkout == "auto" and not job.nodeset.nodes)
 
 
@@ -138,11 +138,11 @@ INCLUDED = Budgets(INCLUDED_SIZE_MAX_BYTES, values_max=100_000, written_max_byte
 
 
 def included(path: Path) -> dict[str, Any]:
-    """Return the variables in a file, YAML or JSON. Raises ValueError, OSError."""
+    """Return the variables in a YAML or JSON file. Raise ValueError, OSError."""
     if path.stat().st_size > INCLUDED_SIZE_MAX_BYTES:
         raise ValueError(f"it is larger than {INCLUDED_SIZE_MAX_BYTES // 1_000} kB")
     try:
-        # The same reader as for configuration: it counts values, so that aliases cannot multiply into gigabytes.
+        # Use the same reader as for configuration: it counts values, so that aliases cannot multiply into gigabytes.
         node = composed(path.read_bytes().decode("utf-8-sig"), INCLUDED)
         found = None if node is None else SafeConstructor().construct_document(node)
     except Wrong as wrong:
@@ -154,12 +154,12 @@ def included(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise ValueError("it is not a mapping of names to values")
     if taken := sorted(RESERVED_VARS & found.keys()):
-        raise ValueError(f"it sets {', '.join(taken)}, which nobody may")
+        raise ValueError(f"it sets {', '.join(taken)}, which is reserved")
     try:
-        # By way of JSON, since YAML knows dates, sets and binary values that nothing after this expects.
+        # Convert to JSON and back, since YAML has dates, sets and binary values that nothing after this expects.
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(found))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"it has values that are no JSON: {error}") from error
+        raise ValueError(f"it has values that are not JSON: {error}") from error
     return plain
 
 
@@ -193,7 +193,7 @@ def environment(
         **({KUBECONFIG: str(context.kubeconfig)} if context.clusters else {}),
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        # git refuses repositories of another user, and the work directory changes its owner between playbooks.
+        # git refuses repositories of other users, and the work directory changes its owner between playbooks.
         **_git({"safe.directory": "*", **(_NO_PROGRAMS if context.careful else {})}),
         RESULT_VARIABLE: str(work / "results.json"),
         "ZUUL_PROJECT": spec.change.project,
@@ -207,7 +207,7 @@ def environment(
         "ZUUL_TENANT": spec.tenant,
         "ZUUL_SRC_ROOT": str(work / "src"),
         "ZUUL_LOG_DIR": str(work / "logs"),
-        **{name.upper(): value for name, value in phase_variables.items() if name in _TOLD},
+        **{name.upper(): value for name, value in phase_variables.items() if name in _PHASE_VARIABLES},
     }
 
 
@@ -227,4 +227,4 @@ def _git(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 _OF_REFS = {"ZUUL_TAG": "tag", "ZUUL_OLDREV": "oldrev", "ZUUL_NEWREV": "newrev"}
-_TOLD = ("zuul_execution_phase", "zuul_success", "zuul_will_retry")
+_PHASE_VARIABLES = ("zuul_execution_phase", "zuul_success", "zuul_will_retry")

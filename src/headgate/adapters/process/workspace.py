@@ -1,4 +1,4 @@
-"""Prepare the directory of one build: repositories at the state to be tested, playbooks, roles, and variables."""
+"""Prepare the directory of one build: repositories in the state to test, playbooks, roles, and variables."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DEFAULTS = (("master", "project default branch"), ("main", "project default bran
 
 
 class BadPlaybook(Exception):
-    """Report a playbook that cannot run at all."""
+    """Report that a playbook cannot run at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Hold one playbook as it is run."""
+    """Hold one playbook that is prepared to run."""
 
     book: Playbook
     path: Path
@@ -41,11 +41,11 @@ class Stage:
     """Directories of roles; the first one that contains a role takes precedence."""
     context: PlaybookContext
     own: Path
-    """Directory of files for this playbook alone, which can read them."""
+    """Directory of files for only this playbook, which can read them."""
     output_dir: Path
-    """Directory in which this playbook can write, and no earlier one could."""
+    """Directory in which this playbook can write, but no earlier one could."""
     trees: tuple[Path, ...]
-    """Repositories that the playbook's code comes from."""
+    """Repositories from which the playbook's code comes."""
 
     @property
     def is_ansible(self) -> bool:
@@ -65,16 +65,16 @@ class Stage:
 
     @property
     def handed(self) -> Path:
-        """Return the inventory with secret data of other jobs."""
+        """Return the path of the inventory with secret data of other jobs."""
         return self.own / "handed.yaml"
 
     @property
     def facts(self) -> Path:
-        """Return the directory of Ansible's facts."""
+        """Return the path of the directory for Ansible's facts."""
         return self.output_dir / "facts"
 
     def forget(self) -> None:
-        """Delete the playbook's secrets, and its facts, which may contain some."""
+        """Delete the playbook's secrets, and its facts, which may contain secrets."""
         for file in (self.secrets, self.variables, self.handed):
             file.unlink(missing_ok=True)
         remove(self.facts)
@@ -86,7 +86,7 @@ class Workspace:
 
     root: Path
     logs: Path
-    """Directory of logs that are kept after the build; logs in `work` are collected into it."""
+    """Directory of logs that stay after the build; logs in `work` are collected into it."""
     spec: BuildSpec
     state: RepoState
     checkout: Checkout
@@ -94,8 +94,7 @@ class Workspace:
     site: Mapping[str, Any] = field(default_factory=dict)
     """Variables of the site, which take precedence over all others. JSON."""
     artifacts: Mapping[bool, Sequence[Any]] = field(default_factory=dict)
-    """Trust of a playbook -> its artifacts, with the URLs at which it reaches them, if these differ from the gate's.
-    JSON."""
+    """Trust of a playbook -> its artifacts, with URLs that it can reach, if these differ from the gate's. JSON."""
     projects: dict[str, dict[str, Any]] = field(default_factory=dict)
     included: dict[str, Any] = field(default_factory=dict)
     """Variables of the files that the job includes. JSON."""
@@ -103,9 +102,9 @@ class Workspace:
     _commits: dict[Path, str] = field(default_factory=dict)
     """Tree -> its commit."""
     _roles: dict[tuple[str, str, str, bool], list[dict[str, Any]]] = field(default_factory=dict)
-    """See `variables.Plays`."""
+    """Roles of the playbooks; see `variables.Plays`."""
     _shared: dict[Path, tuple[Path, ...]] = field(default_factory=dict)
-    """Repository -> the object directories that it shares; determined at checkout, so that jobs cannot add any."""
+    """Repository -> the object directories that it borrows; determined at checkout, so that jobs cannot add any."""
     contexts: Contexts = field(init=False)
     _staged: int = 0
 
@@ -121,8 +120,9 @@ class Workspace:
         return self.work / "src"
 
     def home(self) -> Path:
-        """Return the directory in which executables start: the repository of the change, unless a job has put something
-        else there."""
+        """Return the directory in which executables start: the repository of the change, unless the job has replaced
+        it.
+        """
         place = self._place(self.spec.change.project)
         with Directory.at(self.work) as work:
             exists = work.is_directory(*place.relative_to(self.work).parts)
@@ -146,7 +146,7 @@ class Workspace:
         for name in ("src", "logs"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         for name in OURS:
-            # Links, so that a job can read its log and not change it: their targets lie where no build may write.
+            # Use links, so that a job can read its log but not change it: no build may write to their targets.
             (self.work / "logs" / name).symlink_to(self.logs / name)
         job = self.spec.job
         required = {r.project: r.override_checkout for r in job.required_projects}
@@ -159,8 +159,8 @@ class Workspace:
                 branch, why = await self._branch(project, (override, "project override ref"))
                 files, place = variables.checked_out(job), self._place(project)
                 done = await self.checkout.checkout(self.state, project, branch, place, files=files)
-                # Ansible may copy the tree to another machine, where borrowed objects would be missing; a job's own
-                # programs run here.
+                # Ansible may copy the tree to another machine, where borrowed objects would be missing; other
+                # programs of jobs run here.
                 if self.plays:
                     await run_to_end(asyncio.to_thread(unshare, place, done.shares))
                 else:
@@ -180,8 +180,8 @@ class Workspace:
             self.included |= await self._included(file)
 
     def _touched(self) -> Iterator[str]:
-        """Yield the projects of the changes, as far as the job wants them; it has those that it requires in any case.
-        A job with `reuse` gets none of other items, so that these change nothing for it."""
+        """Yield the projects of the changes that the job wants, in addition to those that it requires. A job with
+        `reuse` gets none of other items, so that these cannot affect it."""
         job, item = self.spec.job, self.spec.item
         own = {self.spec.change.project}
         names = {"change": own, "item": own | {one.project for one in self.state.chain if one.item == item}}
@@ -199,7 +199,7 @@ class Workspace:
                 yield project
 
     def _apart(self, projects: Iterable[str]) -> None:
-        """Check that each project has a place of its own.  Raise BadPlaybook."""
+        """Check that all projects have different directories.  Raise BadPlaybook."""
         known: dict[Path, str] = {}
         for project in projects:
             other = known.setdefault(self._place(project), project)
@@ -208,18 +208,19 @@ class Workspace:
                 raise BadPlaybook(f"with workspace-scheme {scheme} both {other} and {project} would be in {place}")
 
     def _outer_first(self, projects: Iterable[str]) -> list[list[str]]:
-        """Group the projects: those that lie in no other one's directory, then those that lie in theirs, and so on."""
+        """Group the projects by nesting: first those outside of other projects' directories, then those inside of them,
+        and so on."""
         places = {project: self._place(project) for project in projects}
         depths = {p: sum(other in place.parents for other in places.values()) for p, place in places.items()}
         return [[p for p in depths if depths[p] == depth] for depth in sorted(set(depths.values()))]
 
     def _vacant(self, project: str) -> None:
-        """Make sure that a project inside another project's directory, whose files are untrusted, finds no files in its
-        place and no link that leads outside. Raise BadPlaybook, OSError."""
+        """Check the directory of a project that is inside another project's directory: the other one's untrusted files
+        must not include files there, or a link that leads outside. Raise BadPlaybook, OSError."""
         place = self._place(project).relative_to(self.work)
         try:
             with Directory.at(self.work) as work, work.below(*place.parts) as directory:
-                why = "there are files already" if next(directory.names(), None) is not None else ""
+                why = "files exist there already" if next(directory.names(), None) is not None else ""
         except FileNotFoundError:
             return
         except Strange as strange:
@@ -235,7 +236,7 @@ class Workspace:
         return await self._chosen(project, (*first, *choices))
 
     async def _chosen(self, project: str, choices: Iterable[tuple[str, str]]) -> tuple[str, str]:
-        """Return the first existing choice, else the project's first branch, and why. Raise CheckoutError."""
+        """Return the first existing choice, otherwise the project's first branch, and why. Raise CheckoutError."""
         known = await self.checkout.branches(self.state, project)
         for name, why in choices:
             if name and name in known:
@@ -256,18 +257,18 @@ class Workspace:
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
             if not file.required:
                 return {}
-            raise BadPlaybook(f"{where} no file {file.name}, which job {self.spec.job.name} includes variables from")
+            raise BadPlaybook(f"{where} no file {file.name}, from which job {self.spec.job.name} includes variables")
         try:
             return await run_to_end(asyncio.to_thread(variables.included, path))
         except ValueError as error:
             raise BadPlaybook(f"{where} a file {file.name} that cannot be included: {error}") from error
 
     async def stage(self, book: Playbook) -> Stage:
-        """Return a playbook with its file, as landed when it is trusted and as proposed when not, and its own
-        directories. Raises BadPlaybook, CheckoutError, OSError."""
+        """Return a playbook with its file (as landed if it is trusted, otherwise as proposed) and its own directories.
+        Raise BadPlaybook, CheckoutError, OSError."""
         tree = await self._tree(book.project, book.branch, book.trusted)
         path = tree / book.path
-        # A link of the repository could otherwise name any file that the executor can read.
+        # Check the resolved path: a link in the repository could lead to any file that the executor can read.
         if not path.is_file() or not path.resolve().is_relative_to(tree.resolve()):
             where = f"{book.project} {book.branch}"
             raise BadPlaybook(f"{where} has no file {book.path}, which job {self.spec.job.name} runs")
@@ -287,12 +288,12 @@ class Workspace:
         return Stage(book, path, tuple(roles), self.contexts.of(book), own, output_dir, tuple(trees))
 
     def aside(self, path: Path) -> Stage:
-        """Return a playbook of Headgate's own, which runs without any rights."""
+        """Return one of Headgate's own playbooks, which runs without any rights."""
         book = Playbook("", "", "", path.name)
         return Stage(book, path, (), self.contexts.of(book), *self._own(), ())
 
     def _own(self) -> tuple[Path, Path]:
-        """Make and return two directories for one playbook: one to read, and in it one to write."""
+        """Make and return two directories for one playbook: one that it reads, and in it one where it writes."""
         self._staged += 1
         own = self.root / "playbooks" / str(self._staged)
         output_dir = own / "said"
@@ -300,8 +301,8 @@ class Workspace:
         return own, output_dir
 
     async def _role(self, book: Playbook, role: JobRole) -> tuple[str, str]:
-        """Return the branch of a project for its roles, and why; for a trusted playbook, whatever the job or the change
-        says. Raise CheckoutError."""
+        """Return the branch of a project for its roles, and why; for a trusted playbook, neither the job nor the change
+        affects it. Raise CheckoutError."""
         playbook = book.branch, "playbook branch"
         if role.project == book.project:
             return playbook
@@ -314,23 +315,23 @@ class Workspace:
         )
 
     async def _tree(self, project: str, branch: str, trusted: bool) -> Path:
-        """Return a checkout made once for all playbooks; none can write to it.  Raise CheckoutError, OSError."""
+        """Return a checkout that all playbooks share, and to which none can write.  Raise CheckoutError, OSError."""
         key = (project, branch, trusted)
-        # Apart by trust: a trusted playbook's tree has landed commits only, whatever the change proposes to it.
+        # Separate trees by trust: a trusted playbook's tree contains only landed commits.
         dest = self.root / ("trusted" if trusted else "untrusted") / quote(project, safe="") / quote(branch, safe="")
         if key not in self._trees:
             done = await self.checkout.checkout(self.state, project, branch, dest, speculative=not trusted)
-            # Recorded before any job runs: it could write another path into .git/objects/info/alternates, and have it
-            # mounted.
+            # Record this before any job runs, which could write another path into .git/objects/info/alternates to
+            # have it mounted.
             self._shared[dest], self._commits[dest] = done.shares, done.commit
             self._trees[key] = dest
         return dest
 
     def variables(self, stage: Stage | None = None, clear: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the variables of executables, each with its strongest value, without secret data of other jobs;
-        `clear` are secrets, and no variable of a job overrides a trusted playbook's. JSON."""
+        """Return the variables of executables, each with the value of highest precedence, without secret data of other
+        jobs. `clear` contains secrets; no variable of a job overrides one of a trusted playbook. JSON."""
         extra = self.spec.job.extra_vars
-        # An author of jobs could otherwise choose what a trusted playbook does, by overriding its own variables.
+        # Otherwise the author of a job could change what a trusted playbook does, by overriding its variables.
         above = {} if stage and stage.book.trusted else extra
         weak = {**JobVariables(self.spec, self.included).everywhere, **extra}
         return {**weak, **(clear or {}), **above, **self.site, "zuul": self.zuul(stage)}
@@ -355,7 +356,7 @@ class Workspace:
         return found
 
     def write_variables(self, stage: Stage, more: Mapping[str, Any], clear: Clear, handed: Clear) -> None:
-        """Write the variables into the file that an executable reads; it may contain secrets until `forget`."""
+        """Write the variables to the file that an executable reads; it may contain secrets until `Stage.forget`."""
         write_private(stage.variables, _json({**handed, **self.variables(stage, clear), **more}))
 
     def forget(self) -> None:
@@ -367,11 +368,11 @@ class Workspace:
         return self.work, *stage.context.writable, stage.output_dir
 
     def readable(self, stage: Stage) -> Sequence[Path]:
-        """Return the paths that it must be able to read: its own files, code, and shared objects."""
+        """Return the paths that a playbook must be able to read: its own files, code, and borrowed objects."""
         return list(dict.fromkeys((stage.own, *stage.trees, self.logs, *self.objects(*stage.trees))))
 
     def objects(self, *trees: Path) -> list[Path]:
-        """Return the objects that repositories of the work directory share, and `trees`."""
+        """Return the object directories that `trees` and the repositories of the work directory borrow."""
         every = (*map(self._place, self.projects), *trees)
         return [place for tree in every for place in self._shared.get(tree, ())]
 
@@ -381,7 +382,7 @@ def _json(value: object) -> bytes:
 
 
 async def _all(works: Any) -> None:  # an iterable of coroutines of any result
-    """Await all of them together; the first failure ends the others and is raised alone."""
+    """Await all of them together; after a failure, end the others and raise only that error."""
     try:
         async with asyncio.TaskGroup() as group:
             for work in works:

@@ -131,8 +131,7 @@ class _Collection:
 
     def _taken(self, here: Directory, there: Directory, name: str, found: os.stat_result) -> str:
         """Move a file out of the job's reach, under a random name, and then examine it again, since the job may have
-        replaced
-        it after the first check.  Return why it was not stored; empty if it was."""
+        replaced it after the first check.  Return why it was not stored; empty if it was."""
         # The final name appears only after the check, so that readers of the logs never see an unchecked file.
         fresh = f".{secrets.token_hex(8)}"
         try:

@@ -138,8 +138,7 @@ class Directory:
 
     def read(self, name: str, size_max_bytes: int) -> bytes | None:
         """Return the content of the regular file with this name, or its first `size_max_bytes` + 1 bytes; None if it
-        does not
-        exist. Raise Strange, OSError."""
+        does not exist. Raise Strange, OSError."""
         try:
             with self.reading(name) as file:
                 return file.read(size_max_bytes + 1)
@@ -204,10 +203,8 @@ class Directory:
         return True
 
     def _gone(self, name: str) -> bool | None:
-        """Unlink the object with this name, and return True.
-
-        Return False if that is refused, None if it is a directory.
-        """
+        """Unlink the object with this name, and return True. Return False if that is refused, None if it is a
+        directory."""
         try:
             os.unlink(name, dir_fd=self.fd)
         except FileNotFoundError:

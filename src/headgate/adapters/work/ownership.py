@@ -22,10 +22,9 @@ TRIES_MAX = 5
 
 
 @contextmanager
-def anew(path: Path) -> Iterator[None]:
+def fresh(path: Path) -> Iterator[None]:
     """Hold a new empty directory, after removing one that was left behind. Raise OSError, for example if another
-    process
-    holds it."""
+    process holds it."""
     held = _made(path)
     try:
         yield
@@ -36,8 +35,7 @@ def anew(path: Path) -> Iterator[None]:
 @contextmanager
 def left(path: Path, *, ours: bool = False) -> Iterator[bool]:
     """Hold the directory, and tell whether that was possible: False if its owner lives. If the file system does not
-    support
-    locks, the owner is assumed to live, unless the directory is `ours`."""
+    support locks, the owner is assumed to live, unless the directory is `ours`."""
     held = _taken(path, ours=ours)
     try:
         yield held is not None
@@ -69,8 +67,7 @@ def _made(path: Path) -> int:
 
 def _taken(path: Path, *, ours: bool) -> int | None:
     """Lock the directory, and return its descriptor; None if another process holds it, if it is gone, or if the file
-    system
-    does not support locks and the directory is not `ours`."""
+    system does not support locks and the directory is not `ours`."""
     try:
         found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

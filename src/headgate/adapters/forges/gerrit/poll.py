@@ -45,8 +45,8 @@ class Looker:
         self, number: int, was: ChangeState | None, projects: Collection[str], *, afresh: bool = False
     ) -> GerritLookResult | None:
         """Return what is new about a change; None if nothing is, or if it belongs to none of the projects. `was`: its
-        known
-        state; `afresh`: whether the changes below it may have changed as well. Raise GerritAway, GerritRefused."""
+        known state; `afresh`: whether the changes below it may have changed as well. Raise GerritAway,
+        GerritRefused."""
         try:
             info = await self._rest.change(number)
         except GerritNotThere as gone:
@@ -72,8 +72,8 @@ class Looker:
         """Return the state of a change from Gerrit's answer. Raise GerritAway, GerritRefused."""
         below = await self._below(info, was, afresh)
         if info.current is not None and len(info.current.commit.parents) > 1:
-            # For a merge commit, Gerrit shows only what differs from an
-            # automatic merge; the gate needs all that the branch gains.
+            # For a merge commit, Gerrit shows only what differs from an automatic merge; the gate needs all that the
+            # branch gains.
             files = await self._rest.files(info.number, info.current_revision, parent=1)
             current: Revision = replace(info.current, files=files)
             info = replace(info, revisions={**info.revisions, info.current_revision: current})

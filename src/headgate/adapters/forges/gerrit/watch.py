@@ -82,8 +82,8 @@ class Watcher:
                         yield sighting
                     self._problem, failures = "", 0
                 except (GerritAway, GerritRefused) as error:
-                    # Put the hints back, so that an outage loses none; a
-                    # change that was already queried yields nothing new.
+                    # Put the hints back, so that an outage loses none; a change that was already queried yields nothing
+                    # new.
                     self._wanted.put_back(taken)
                     self._went(error)
                     wait_s = max(self._pace.retry_s(failures), getattr(error, "wait_s", 0.0))

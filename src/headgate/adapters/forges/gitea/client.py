@@ -87,8 +87,7 @@ class GiteaClient(rest.Rest):
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
         """Return the content of an answer; see `Rest`. A refused token makes every call fail, so all calls wait for a
-        new
-        one."""
+        new one."""
         if answer.status == 401:
             raise ReporterAway(f"{self.account.host} refuses the api_token: create another one", REFUSED_S)
         # Gitea answers 500 if a single repository is broken, for example, while others work.
@@ -106,8 +105,7 @@ class GiteaClient(rest.Rest):
         complete: bool = False,
     ) -> AsyncIterator[Any]:
         """Yield the pages of a list; see `Rest`. The client numbers the pages, since the links to the next page have
-        the
-        address that the server believes it has, which may be wrong."""
+        the address that the server believes it has, which may be wrong."""
         seen, before = 0, None
         for page in range(1, rest.PAGES_MAX + 1):
             answer = await self.get(key, path, {**query, **self.page_size, "page": page}, urgent=urgent)

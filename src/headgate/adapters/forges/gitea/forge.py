@@ -194,10 +194,8 @@ def _read(event: str, body: bytes) -> _Delivery:
 
 
 def _named(event: str, id: str, project: str, delivery: _Delivery, us: Collection[str]) -> Hint | Ignored:
-    """Return a hint.
-
-    A number with a commit means that Headgate merged the change, and that the gate will soon record it.
-    """
+    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate will soon record
+    it."""
     change = delivery.pull_request or delivery.issue
     if event in _COMMENTS:
         if not (delivery.is_pull or delivery.pull_request or (delivery.issue and delivery.issue.pull_request)):

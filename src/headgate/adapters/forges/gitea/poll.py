@@ -34,8 +34,7 @@ Protections = Mapping[str, Mapping[str, Any]]
 
 async def protection(client: GiteaClient, project: str) -> Guarded:
     """Return which branches of `project` (owner/name) are protected, and a message about what Gitea does not provide,
-    for
-    which the last known answer stays valid. Raise the errors of `GiteaClient.get`."""
+    for which the last known answer stays valid. Raise the errors of `GiteaClient.get`."""
     protected, path = set[str](), f"/repos/{project}/branches"
     try:
         async for page in client.pages(client.key, path, urgent=False, complete=True):
@@ -89,9 +88,8 @@ class GiteaProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.Asking`. A new status does not
-        show in
-        the list, and Gitea does not repeat failed deliveries."""
+        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.Asking`. A new status does not show
+        in the list, and Gitea does not repeat failed deliveries."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
         query: Query = {"state": "open", "sort": "oldest"}

@@ -253,8 +253,7 @@ def _rejected(pull: GiteaPull) -> Rule:
 
 def _status_rules(pull: GiteaPull, patterns: Collection[str]) -> Iterator[Rule]:
     """Yield the rules for statuses. Each pattern requires at least one matching status, and all matching ones to
-    succeed;
-    without patterns, all statuses must succeed."""
+    succeed; without patterns, all statuses must succeed."""
     states = {one.status.name: one.status.state for one in pull.reports}
     bad = {name for name, state in states.items() if state not in GOOD}
     matching = {pattern: {name for name in states if matches(pattern, name)} for pattern in patterns}

@@ -71,17 +71,15 @@ class GiteaTeller(ChangeReporter):
 
     async def comments(self, key: ForgeKey, path: str) -> AsyncIterator[Any]:
         """Yield the comments; see `ChangeReporter`. Gitea returns all at once; if there are too many, yield none, so
-        that
-        the report becomes a new comment."""
+        that the report becomes a new comment."""
         try:
             yield (await self._client.get(key, path)).content or []
         except ResponseTooLarge:
             yield []
 
     async def end(self, key: ForgeKey, path: str, commit: str) -> None:
-        """End a change that has landed; see `ChangeReporter`. A setting of the repository decides whether a change
-        may be
-        marked as merged by a commit."""
+        """End a change that has landed; see `ChangeReporter`. A setting of the repository decides whether a change may
+        be marked as merged by a commit."""
         try:
             await self._client.write("POST", key, f"{path}/merge", {"Do": "manually-merged", "MergeCommitID": commit})
         # The repository does not allow that, so only close the change.
@@ -133,8 +131,8 @@ class GiteaTeller(ChangeReporter):
         review: dict[str, Any] = {"event": event, "body": text, "commit_id": change.commit}
         try:
             await self.review(key, path, report, {**review, "comments": notes} if notes else review)
-        # One comment on a line that Gitea does not know makes the
-        # entire review fail; without the comments, the vote still counts.
+        # One comment on a line that Gitea does not know makes the entire review fail; without the comments, the vote
+        # still counts.
         except (Rejected, ForgeServerError) as error:
             if not notes:
                 raise
@@ -174,8 +172,8 @@ class GiteaLander:
                 "merge-mode to merge, squash-merge or rebase"
             )
         try:
-            # Read the head before the change: if it is merged in between,
-            # the next lines see that, instead of a branch that has moved.
+            # Read the head before the change: if it is merged in between, the next lines see that, instead of a branch
+            # that has moved.
             head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             if there["merged"]:

@@ -152,8 +152,7 @@ class GitHubClient(rest.Rest):
 
     async def _renewed(self, key: rest.ForgeKey, error: GitHubUnauthorized) -> rest.ForgeKey:
         """Return a replacement for a key that GitHub refused before it expired. Raise ReporterAway if there is none;
-        for other
-        keys, such as the app's own, raise GitHubUnauthorized."""
+        for other keys, such as the app's own, raise GitHubUnauthorized."""
         if self.renew is None or not key.who.startswith(_OURS):
             raise error
         fresh = await self.renew(key)
@@ -165,10 +164,8 @@ class GitHubClient(rest.Rest):
         return ReporterAway(f"{self.account.host} refuses the {key.who}: {error}", REFUSED_S, alone=True)
 
     async def query(self, key: rest.ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
-        """Return the data of a GraphQL query; parts that our account may not see are None.
-
-        Raise the errors of `get`.
-        """
+        """Return the data of a GraphQL query; parts that our account may not see are None. Raise the errors of
+        `get`."""
         budget, project = self.budget(key, "graphql"), f"{variables.get('owner', '')}/{variables.get('name', '')}"
         self.may(budget, key, urgent, project, "graphql")
         self.calls["graphql"] += 1
@@ -234,8 +231,8 @@ class Tokens:
     def app_key(self) -> rest.ForgeKey:
         """Return the key of the app itself."""
         account, now_s = self._client.account, int(self._now_s())
-        # GitHub rejects a token from the future, so backdate it in case our clock is
-        # fast. From `iat` to `exp`, such a token may live for at most ten minutes.
+        # GitHub rejects a token from the future, so backdate it in case our clock is fast. From `iat` to `exp`, such a
+        # token may live for at most ten minutes.
         claims = {"iat": now_s - SKEW_S, "exp": now_s + JWT_LIFE_S, "iss": account.app_id}
         try:
             token = jwt.encode(claims, account.app_key, algorithm="RS256")
@@ -300,8 +297,7 @@ class Tokens:
 
     def reads_rules(self, project: str) -> bool:
         """Tell whether the app may read classic branch protection; GitHub hides it from accounts without the
-        permission. An
-        unknown permission counts as granted."""
+        permission. An unknown permission counts as granted."""
         granted = self._granted.get(self._installed.get(project, 0), {})
         return not granted or "administration" in granted
 

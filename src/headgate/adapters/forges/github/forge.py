@@ -135,8 +135,8 @@ class GitHubForge:
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """Verify a delivery and return its hint; see `ports.forge.Forge`."""
         known, account = self._watching.looks_at, self._client.account
-        # Verify before reading the slug from the body: a forged delivery could
-        # otherwise name an app, and Headgate would ignore that app's events as its own.
+        # Verify before reading the slug from the body: a forged delivery could otherwise name an app, and Headgate
+        # would ignore that app's events as its own.
         verified(account, headers, body)
         if not self._tokens.slug:
             self._tokens.slug = our_slug(account, headers, body)

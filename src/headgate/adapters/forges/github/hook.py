@@ -219,10 +219,8 @@ def _ordered(account: GitHubAccount, guid: str, project: str, delivery: _Deliver
 
 
 def _named(event: str, guid: str, project: str, delivery: _Delivery, us: frozenset[str]) -> Hint | Ignored:
-    """Return a hint.
-
-    A number with a commit means that Headgate merged the change, and that the gate will soon record it.
-    """
+    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate will soon record
+    it."""
     if event == "issue_comment" and (delivery.issue is None or delivery.issue.pull_request is None):
         return Ignored("it is a comment on an issue")
     change = delivery.pull_request or delivery.issue

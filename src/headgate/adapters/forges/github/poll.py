@@ -52,9 +52,8 @@ BYPASSES = frozenset({"always", "pull_requests_only", "exempt"})
 
 async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple[Protection | None, str]:
     """Return GitHub's protections of the branches of `project` (owner/name), and a message about what GitHub does not
-    provide, for which the last known answer stays valid. A ruleset protects a branch but never locks it, since
-    Headgate may be allowed to bypass it. Raise NotThere, or the errors of
-    `GitHubClient.query`."""
+    provide, for which the last known answer stays valid. A ruleset protects a branch but never locks it, since Headgate
+    may be allowed to bypass it. Raise NotThere, or the errors of `GitHubClient.query`."""
     owner, _, name = project.partition("/")
     protected, locked, after = set[str](), set[str](), None
     for _ in range(PAGES_MAX):

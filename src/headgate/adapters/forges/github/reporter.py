@@ -131,9 +131,8 @@ class GitHubTeller(ChangeReporter):
         return ""
 
     async def _own_run(self, key: ForgeKey, repo: str, commit: str, name: str, *, ends: bool) -> int | None:
-        """Return our run to update, or None to create one. Only a report that completes a run (`ends`) updates one
-        that is
-        completed already."""
+        """Return our run to update, or None to create one. Only a report that completes a run (`ends`) updates one that
+        is completed already."""
         known = self.known.get(("run", f"{repo} {commit}", name))
         if known is not None:
             return known if ends or ("ended", str(known), "") not in self.known else None

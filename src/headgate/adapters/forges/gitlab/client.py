@@ -154,8 +154,7 @@ class GitLabClient(rest.Rest):
 
     async def change(self, method: str, project: str, path: str, content: Mapping[str, Any]) -> rest.ForgeResponse:
         """Write to a project (canonical name), even if it was renamed: GitLab redirects reads, but not writes. Raise
-        the
-        errors of `get`."""
+        the errors of `get`."""
         place = self.account.path(project)
         try:
             return await self.write(method, self.key, place + path, content)

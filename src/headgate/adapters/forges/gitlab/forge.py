@@ -234,10 +234,8 @@ def _place(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ign
 
 
 def _of_request(id: str, project: str, what: _Attributes, ours: bool) -> Hint | Ignored:
-    """Return a hint.
-
-    A number with a commit means that Headgate merged the request, and that the gate will soon record it.
-    """
+    """Return a hint. A number with a commit means that Headgate merged the request, and that the gate will soon record
+    it."""
     action = what.action or ""
     if action not in _ACTIONS:
         return Ignored(f"merge_request {action[:100]} is not relevant")

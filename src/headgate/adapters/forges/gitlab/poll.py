@@ -168,10 +168,8 @@ def events(
     *,
     first: bool,
 ) -> Iterator[TriggerEvent]:
-    """Yield the events.
-
-    `us`: our account, whose own actions are not reported; `first`: whether this is the first query of the project.
-    """
+    """Yield the events. `us`: our account, whose own actions are not reported; `first`: whether this is the first query
+    of the project."""
     change = now.change
     before = was.details or _NOTHING if was is not None else _NOTHING
 
@@ -179,8 +177,8 @@ def events(
         id = derived(change.key, happening.event, happening.action, *(str(one) for one in what))
         return TriggerEvent(kind, change, id, at_ms, fresh, happening=happening)
 
-    # The gate has landed the change, and `untold` requests the event of the merge. Return
-    # then, as GitLab's own report of the merge would be a second event for the same merge.
+    # The gate has landed the change, and `untold` requests the event of the merge. Return then, as GitLab's own report
+    # of the merge would be a second event for the same merge.
     if was is not None and was.untold:
         yield tell(EventKind.MERGED, ForgeEvent(EVENT, "merged"), "landed", change.commit)
         return
@@ -262,8 +260,7 @@ class GitLabSource:
 
     def refused(self, project: str) -> None:
         """Forget our account, so that the next query checks the token, whose state git's errors do not show clearly;
-        see
-        `forges.watch.Source`."""
+        see `forges.watch.Source`."""
         self.people.name = ""
 
 
@@ -300,10 +297,8 @@ class GitLabProjectPoll:
         return await self.stands.of(request, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
-        """Return the protected branches, from the list of branches; see `forges.poll.ProjectLook`.
-
-        GitLab locks none.
-        """
+        """Return the protected branches, from the list of branches; see `forges.poll.ProjectLook`. GitLab locks
+        none."""
         found: set[str] = set()
         path = f"{self.client.account.path(self.project)}/repository/branches"
         try:

@@ -135,8 +135,7 @@ class GitLabReporter:
         source = f"/projects/{int(home)}" if home else here
         fallback = here if source != here else ""
         pipeline = merge_request.get("head_pipeline") or {}
-        # A status outside the head's pipeline would open a second
-        # pipeline, and GitLab would still wait for the first.
+        # A status outside the head's pipeline would open a second pipeline, and GitLab would still wait for the first.
         if pipeline.get("sha") == change.commit and pipeline.get("id") and pipeline.get("ref"):
             at = f"/projects/{int(pipeline.get('project_id') or merge_request['project_id'])}"
             return GitLabStatusPlace(at, str(pipeline["ref"]), int(pipeline["id"]), here if at != here else "")
@@ -145,10 +144,8 @@ class GitLabReporter:
     # --- the approval
 
     async def _approval(self, change: Change, approves: bool) -> None:
-        """Set the approval.
-
-        It is no error if GitLab refuses because the approval is set already, or because the head moved.
-        """
+        """Set the approval. It is no error if GitLab refuses because the approval is set already, or because the head
+        moved."""
         path = f"/merge_requests/{change.number}"
         if not approves:
             with suppress(NotThere):

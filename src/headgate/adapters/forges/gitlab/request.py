@@ -143,9 +143,8 @@ async def look(
 
 
 async def _remarks(client: GitLabClient, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:
-    """Return the newest comments down to the last known one. A flood of comments hides none of them, and long
-    comments do
-    not block the change."""
+    """Return the newest comments down to the last known one. A flood of comments hides none of them, and long comments
+    do not block the change."""
     try:
         return await _newest(client, path, after, urgent, 100)
     except ResponseTooLarge:

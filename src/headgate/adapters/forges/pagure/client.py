@@ -165,10 +165,8 @@ class PagureClient(rest.Rest):
         return self.account.path(short)
 
     async def requests(self, path: str, query: rest.Query) -> AsyncIterator[Any]:
-        """Yield a list of pull requests, page by page; one that is too long to read is left out.
-
-        Raise the errors of `get`.
-        """
+        """Yield a list of pull requests, page by page; one that is too long to read is left out. Raise the errors of
+        `get`."""
         for page in range(1, rest.PAGES_MAX + 1):
             try:
                 content = (
@@ -191,8 +189,8 @@ class PagureClient(rest.Rest):
             try:
                 content = (await self.get(self.key, path, {**query, "per_page": 1, "page": one}, urgent=False)).content
             except rest.ResponseTooLarge:
-                # An entry that is too long even alone does not show how many
-                # pages follow; assume one more, so that reading continues.
+                # An entry that is too long even alone does not show how many pages follow; assume one more, so that
+                # reading continues.
                 pages = max(pages, one // PAGE + 1)
                 continue
             found += content["requests"]
@@ -215,9 +213,8 @@ class PagureClient(rest.Rest):
         return (self.login,)
 
     async def let_in(self) -> None:
-        """Check whether Pagure refuses the token for every call. Raise ReporterAway if so, so that all calls wait for
-        a new
-        one."""
+        """Check whether Pagure refuses the token for every call. Raise ReporterAway if so, so that all calls wait for a
+        new one."""
         try:
             await self.write("POST", self.key, "/-/whoami", {})
         except rest.ForgeDenied as error:

@@ -118,8 +118,8 @@ def hint(
         raise Misdelivered(_WRONG)
     tokens = secrets.of(short)
     if not any(_is_signed(token, body, *signed) for token in tokens):
-        # A wrong signature may mean that the token was replaced, so request it
-        # again; the pauses bound the calls that strangers can cause.
+        # A wrong signature may mean that the token was replaced, so request it again; the pauses bound the calls that
+        # strangers can cause.
         if secrets.may_ask(short):
             return Unsure(lambda: secrets.ask(short))
         raise Misdelivered(secrets.why(short) or _WRONG)
@@ -157,10 +157,8 @@ def _place(id: str, project: str, delivery: _Delivery, us: Collection[str]) -> H
 
 
 def _of_change(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ignored:
-    """Return a hint.
-
-    A number with a commit means that Headgate merged the change, and that the gate will soon record it.
-    """
+    """Return a hint. A number with a commit means that Headgate merged the change, and that the gate will soon record
+    it."""
     topic, change = delivery.topic, delivery.msg.change
     if change is None or not 0 < change.id < 10**9:
         return Ignored(f"{topic[:100]} names no pull request")

@@ -91,8 +91,7 @@ class PagureProjectPoll:
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
         """Return the open changes and, in turn, some unmoved ones; see `forges.poll.Asking`. New flags and options do
-        not show
-        in the list, and Pagure does not repeat failed deliveries."""
+        not show in the list, and Pagure does not repeat failed deliveries."""
         path = f"{self.client.project(self.client.account.short(self.project))}/pull-requests"
         found: dict[int, bool] = {}
         async for page in self.client.requests(path, {"status": "Open"}):
@@ -131,8 +130,7 @@ def rule_book(
 ) -> tuple[Rule, ...]:
     """Return the rules in force. `options`: those of the project, empty if our account may not see them; `signed`:
     whether all commits are signed off. There is no rule about our account's permission to merge: Pagure does not list
-    the
-    administrators of the whole site."""
+    the administrators of the whole site."""
     return tuple(_rules(pull, options, us, signed))
 
 
@@ -189,12 +187,11 @@ class PagureStands(ChangeStateReader[PagurePull]):
         first: bool,
     ) -> Found:
         """Return the state of a change and its new events; see `ChangeStateReader`. Comments and reports on former
-        commits do
-        not count for new commits, whether or not Pagure announces the new commits."""
+        commits do not count for new commits, whether or not Pagure announces the new commits."""
         mark = ReportMark.of(was.details.mark if was is not None and was.details is not None else "")
         moved = was is not None and was.change.commit != pull.head
-        # Pagure attaches neither comments nor votes to commits, so
-        # those that were known before a new head count as old.
+        # Pagure attaches neither comments nor votes to commits, so those that were known before a new head count as
+        # old.
         floor = max(pull.floor, mark.floor, mark.remark if moved else 0, mark.review if moved else 0)
         reports = tuple(one for one in pull.reports if _is_of(one, pull, us))
         return await super().of(key, project, replace(pull, floor=floor, reports=reports), was, us, heads, first=first)
@@ -302,8 +299,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
 
 def _is_of(one: Any, pull: PagurePull, us: Collection[str]) -> bool:
     """Tell whether a flag belongs to the current commits: our flags contain the commit, others must be at least a
-    second
-    newer than the commits."""
+    second newer than the commits."""
     if one.status.who in us:
         return f"({pull.head[:HEAD_CHARS]})" in one.text
     return bool(one.at_ms > pull.renewed_ms)

@@ -95,8 +95,7 @@ class PagureTeller(ChangeReporter):
 
 def voteless(text: str) -> str:
     """Return a text that casts no vote, whatever jobs write: Pagure counts `+1` or `-1` anywhere, even in a date or a
-    URL,
-    and thumbs as votes of the author."""
+    URL, and thumbs as votes of the author."""
     parts, at = list[str](), 0
     for found in ADDRESS.finditer(text):
         parts += [_apart(text[at : found.start()]), _VOTE.sub(lambda sign: f"%{ord(sign[1]):02X}", found[0])]
@@ -109,10 +108,8 @@ def _apart(text: str) -> str:
 
 
 class PagureLander:
-    """Merge at one Pagure.
-
-    Pagure merges whatever the current head is, so the result is compared with what was tested.
-    """
+    """Merge at one Pagure. Pagure merges whatever the current head is, so the result is compared with what was
+    tested."""
 
     def __init__(self, client: PagureClient, branches: BranchReader) -> None:
         self._client, self._branches = client, branches
@@ -138,8 +135,8 @@ class PagureLander:
         except NotThere as error:
             return forge.NotLanded(f"Pagure does not merge it: {error}")
         except PagureUnauthorized as error:
-            # Pagure gives the same answer for an invalid token and for a
-            # missing right; this raises if it refuses the token itself.
+            # Pagure gives the same answer for an invalid token and for a missing right; this raises if it refuses the
+            # token itself.
             await self._client.let_in()
             return forge.NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
         except ForgeDenied as error:

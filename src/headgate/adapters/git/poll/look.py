@@ -175,9 +175,8 @@ class Look:
 
     async def _not_landed(self, fresh: list[str], doubted: set[tuple[str, str]]) -> list[str]:
         """Return the changes without those that have landed and whose refs only wait to be deleted: the listing is
-        older than the known state, or the remote refuses the deletion. A change that is still proposed at the next
-        poll counts as proposed
-        again."""
+        older than the known state, or the remote refuses the deletion. A change that is still proposed at the next poll
+        counts as proposed again."""
         found = []
         for name in fresh:
             key, commit = self._key(name), self._refs[FOR + name]
@@ -195,10 +194,8 @@ class Look:
         return found
 
     async def _graph(self, fresh: Collection[str], moved_heads: Collection[str]) -> None:
-        """Determine how the proposals for each branch depend on each other, if that may have changed.
-
-        Raise GitError.
-        """
+        """Determine how the proposals for each branch depend on each other, if that may have changed. Raise
+        GitError."""
         open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
         stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
         stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
@@ -225,8 +222,7 @@ class Look:
 
     def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
         """Describe the change. If its commit is missing or damaged, only name it, so that the merge fails and the
-        author
-        learns the reason."""
+        author learns the reason."""
         commit = self._refs[FOR + name]
         branch, topic = self._proposed[name]
         try:
@@ -316,8 +312,7 @@ class Look:
 
     async def _closed(self) -> None:
         """Close changes whose ref is gone: as landed if their branch contains them, otherwise as abandoned. Close
-        changes
-        whose branch is gone, too; if it returns, they count as proposed again."""
+        changes whose branch is gone, too; if it returns, they count as proposed again."""
         refs = {FOR + name for name in self._proposed}
         gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
         landed: set[str] = set()

@@ -112,10 +112,8 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
 def moved_refs(
     connection: str, project: str, seen: Mapping[str, str] | None, now: Mapping[str, str]
 ) -> MovedRefs | None:
-    """Return the moves to report; None if nothing moved.
-
-    The first poll of a project (`seen` is None) reports nothing.
-    """
+    """Return the moves to report; None if nothing moved. The first poll of a project (`seen` is None) reports
+    nothing."""
     # A project that is added to a tenant may have thousands of old tags, none of which is new.
     if seen is None:
         return MovedRefs(dict(now), (), False)
@@ -131,8 +129,7 @@ def as_before(
     listing: Listing, old: Mapping[str, str], known: Mapping[str, ChangeState]
 ) -> tuple[dict[str, str], Misfits]:
     """Return the refs, with the earlier values of those that cannot be read, and a report of these. `old`: branches,
-    and
-    all other watched refs."""
+    and all other watched refs."""
     refs, misfits = dict(listing.refs), Misfits()
     unreadable = {ref: why for ref, why in listing.unreadable.items() if ref.startswith(_WATCHED) or ref in old}
     for ref, why in unreadable.items():

@@ -68,10 +68,8 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
 
 
 def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
-    """Identify directories.
-
-    A new directory at the same path may reuse the inode number, but its file `config` is newer.
-    """
+    """Identify directories. A new directory at the same path may reuse the inode number, but its file `config` is
+    newer."""
     found = {}
     for project, path in dirs.items():
         try:
@@ -113,9 +111,8 @@ async def _until_others(current: Mapping[str, _Identity], git_dirs: GitDirs, sti
 
 
 def _stirred(projects: Mapping[str, str], found: Iterable[tuple[Change, str]]) -> set[str]:
-    """Return the projects with changes that a poll handles. Ignore notes: those with results are read once their
-    change is
-    gone, and most notes are our own."""
+    """Return the projects with changes that a poll handles. Ignore notes: those with results are read once their change
+    is gone, and most notes are our own."""
     stirred = set()
     for _, path in found:
         for git_dir in map(str, Path(path).parents):

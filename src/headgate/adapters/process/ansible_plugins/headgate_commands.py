@@ -31,8 +31,7 @@ class Refused(Exception):
 
 def run(command, user, output, errors, source=None):
     """Run a command, and return its exit status. `output` and `errors` receive its output; `source` is a descriptor
-    with
-    its input. Raise Gone, Refused, and the errors of these two functions."""
+    with its input. Raise Gone, Refused, and the errors of these two functions."""
     with contextlib.closing(_connected()) as connection:
         connection.settimeout(START_MAX_S)
         try:

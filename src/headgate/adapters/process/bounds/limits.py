@@ -199,8 +199,7 @@ def share(groups: Sequence[Group]) -> None:
 
 def _limits(bounds: ProcessBounds) -> dict[str, list[tuple[str, str]]]:
     """Return the files of each controller and their new content, for both versions; `_write` skips the files of the
-    other
-    version."""
+    other version."""
     memory, processes = str(bounds.memory_max_bytes), str(bounds.processes_max)
     return {
         "memory": [

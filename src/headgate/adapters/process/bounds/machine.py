@@ -157,8 +157,7 @@ def mounts() -> Iterator[str]:
 
 def kernel() -> Iterator[str]:
     """Yield arguments that keep a job of root from writing to files below /proc that only root may write: the program
-    in
-    core_pattern would run as root, outside the sandbox. In a user namespace, a job cannot open these files for
+    in core_pattern would run as root, outside the sandbox. In a user namespace, a job cannot open these files for
     writing."""
     if os.geteuid() == 0:
         for name in _KERNEL:
@@ -222,10 +221,8 @@ def filter_known() -> bool:
 
 
 def call_filter(*, nesting: bool, machine: str = "") -> bytes:
-    """Return the filter; `nesting` permits the calls that create user namespaces.
-
-    Raise KeyError for unknown machines.
-    """
+    """Return the filter; `nesting` permits the calls that create user namespaces. Raise KeyError for unknown
+    machines."""
     # A jump has one byte: `struct` refuses a block of more than 255 instructions, so a table that grows too long fails
     # here, and no jump leads to a wrong place.
     found = b"".join(_instructions(MACHINES[machine or platform.machine()], nesting))

@@ -293,9 +293,8 @@ class DiskAccounts:
         )
 
     def _guilty(self, account: _Account) -> str:
-        """Return the reason to end this build if it uses the most space or, if no running build uses much, has
-        written the
-        most; otherwise an empty string."""
+        """Return the reason to end this build if it uses the most space or, if no running build uses much, has written
+        the most; otherwise an empty string."""
         now_s = self._now_s()
         # Removing the files of the last ended build takes time: without a pause, all builds would be ended for one.
         if now_s < self._ended_s + SETTLE_S:
@@ -345,8 +344,7 @@ def measured(root: Path, pids: Iterable[int]) -> Use:
 
 def _du(root: Path, unit: str) -> int:
     """Measure a tree with du, which handles trees deeper than the longest path and changes meanwhile; return 0 if du
-    fails.
-    `unit` is the option for the unit."""
+    fails. `unit` is the option for the unit."""
     # --one-file-system excludes mounts below, and keeps the walk on the build's disk.
     command = ["du", "--summarize", "--one-file-system", unit, str(root)]
     try:
@@ -357,13 +355,13 @@ def _du(root: Path, unit: str) -> int:
 
 
 def _deleted(pid: int, device: int) -> dict[int, int]:
-    """Find the open files of a process that are deleted: inode -> bytes. A container reaches the disk through its
-    root."""
+    """Return the deleted files that a process holds open on the disk: inode -> bytes. A process in a container sees the
+    disk through its root file system."""
     found: dict[int, int] = {}
     devices = {device}
     with contextlib.suppress(OSError):
         root = os.stat(f"/proc/{pid}/root").st_dev
-        # An overlay has a device number of its own, with major 0, although its files lie on the build's disk.
+        # An overlay has a separate device number, with major 0, although its files are on the build's disk.
         devices |= {root} if os.major(root) == 0 else set()
     for place in (f"/proc/{pid}/fd", f"/proc/{pid}/map_files"):
         names: list[str] = []
@@ -373,8 +371,8 @@ def _deleted(pid: int, device: int) -> dict[int, int]:
             with contextlib.suppress(OSError):
                 at = os.stat(f"{place}/{name}")
                 if not at.st_nlink and at.st_dev in devices and stat.S_ISREG(at.st_mode):
-                    # By inode, since many processes may hold the same file; in blocks, since a size may be mostly
-                    # holes.
+                    # Use the inode as the key, since many processes may hold the same file, and count blocks, since
+                    # a file may be mostly holes.
                     found[at.st_ino] = at.st_blocks * 512
     return found
 
@@ -384,6 +382,6 @@ def _written_bytes(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = Path(f"/proc/{pid}/io").read_text().splitlines()
         found = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}
-        # Cancelled: written to the cache and deleted before it reached the disk.
+        # Cancelled bytes were written to the cache, and deleted before they reached the disk.
         return max(0, found["write_bytes"] - found["cancelled_write_bytes"])
     return 0

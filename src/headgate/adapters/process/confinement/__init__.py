@@ -1,1 +1,1 @@
-"""Keep builds apart: each has a user, a network and a view of the files."""
+"""Keep builds apart: each has its own user, network and view of the files."""

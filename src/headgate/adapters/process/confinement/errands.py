@@ -1,13 +1,13 @@
 """Perform errands inside namespaces, in children of the keeper: standard library only, see `supervisor`.
 
-A request is one JSON object, its size in 4 bytes before it; the descriptors that come with the size are namespaces to
-enter, named in `join` in their order (user, net).  `do` says what then: `user` (a user namespace with the maps `uids`
-and `gids`, counted for the user `owner` if that is given), `net` (a network namespace, its loopback up), `listen` (a
-socket at `address`, `port`, of `kind` tcp or udp), `program` (`command`, `stdin`, `inputs` and `box` as in
-`supervisor`, `environment` in the place of ours), `hold` (a process, or the program `command`, that is there until the
-socket that was made is closed; it ends when the program does, and passes on what that says).
+A request is one JSON object after its size in 4 bytes; the descriptors that come with the size are namespaces to enter,
+in the order that `join` lists (user, net).  `do` is the errand: `user` (make a user namespace with the maps `uids` and
+`gids`, counted for the user `owner` if that is given), `net` (make a network namespace with its loopback up), `listen`
+(open a socket at `address`, `port`, of `kind` tcp or udp), `program` (run `command`, with `stdin`, `inputs` and `box`
+as in `supervisor`, and `environment` instead of ours), `hold` (keep a process, or the program `command`, until the
+returned socket is closed; the socket carries the program's output, and closes when it ends).
 
-The answer is one JSON object, with the descriptor that was made; `error` says why there is none.
+The answer is one JSON object, with the new descriptor, or with the reason for its absence as `error`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 4
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 PROGRAM_TIMEOUT_S = 60.0
-# A user namespace and a network are all that a command joins.
+# A command joins at most a user namespace and a network namespace.
 FDS_MAX = 2
 SEARCHED = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"
-"""Search path that includes programs of the administrator, since other users run them here."""
+"""Search path that includes directories of administrators' programs, which an ordinary user's path may lack."""
 ENVIRONMENT = {"PATH": SEARCHED, "LANG": "C.UTF-8"}
 
 
 def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Return a request, and its descriptors.  Raises EOFError, ValueError."""
+    """Return a request and its descriptors.  Raise EOFError, ValueError."""
     head, fds, _, _ = socket.recv_fds(control, 4, FDS_MAX)
     if len(head) < 4:
         raise EOFError
@@ -65,23 +65,23 @@ def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def join(kinds: Sequence[str], fds: Sequence[int]) -> None:
     """Enter the namespaces. Raise OSError."""
     for kind, fd in zip(kinds, fds, strict=True):
-        # The kind is checked by the kernel, so a wrong descriptor is an error and not another confinement.
+        # The kernel checks the kind, so a wrong descriptor is an error instead of a wrong confinement.
         boxes.checked(boxes.libc.setns(fd, _KINDS[kind]), f"a {kind} namespace cannot be entered")
         os.close(fd)
 
 
 def enter(box: Mapping[str, Any] | None, kinds: Sequence[str], fds: Sequence[int]) -> None:
-    """Enter namespaces; with a box, be its root in it.  Raises OSError."""
+    """Enter namespaces; with a box, also enter the box and become its root.  Raise OSError."""
     if box:
-        boxes.enter(box)  # with the present user of this process
-    # Joined after the mounts: this mount namespace belongs to the outer user namespace, whose rights joining gives up.
+        boxes.enter(box)  # still as the current user of this process
+    # Join after mounting: this mount namespace belongs to the outer user namespace, whose rights are lost by joining.
     join(kinds, fds)
     if box:
         boxes.become_root()
 
 
 def answer(control: socket.socket) -> None:
-    """Perform one errand and answer with its outcome."""
+    """Perform one errand, and send its outcome."""
     made: int | None = None
     mine: socket.socket | None = None
     program: subprocess.Popen[bytes] | None = None
@@ -89,7 +89,7 @@ def answer(control: socket.socket) -> None:
     try:
         request, fds = receive(control)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # The keeper's pipe is closed in this child, and its number may be another descriptor's by now.
+        # The keeper's pipe is closed in this child, and its number may now belong to another descriptor.
         signal.set_wakeup_fd(-1)
         enter(request.get("box"), request["join"], fds)
         match request["do"]:
@@ -110,20 +110,20 @@ def answer(control: socket.socket) -> None:
         reply["error"] = str(error) or type(error).__name__
     with contextlib.suppress(OSError):
         socket.send_fds(control, [json.dumps(reply).encode() + b"\n"], [made] if made is not None else [])
-    # Only the receiver may hold the other end: _hold waits until that is closed.
+    # Only the receiver may have the other end: _hold waits until it is closed.
     if mine is not None and made is not None:
         os.close(made)
         _hold(mine, program)
 
 
 def lay(inputs: Mapping[int, bytes]) -> None:
-    """Make each text readable at its descriptor, replacing what it was; child processes inherit them."""
+    """Make each text readable at its descriptor, which is replaced; child processes inherit the descriptors."""
     for number, text in inputs.items():
-        # In memory and not in a file: inputs may be private keys.
+        # Use memory instead of a file: inputs may be private keys.
         made = os.memfd_create("input", os.MFD_CLOEXEC)
         os.write(made, text)
         os.lseek(made, 0, os.SEEK_SET)
-        if made == number:  # this descriptor may be free if many others are open
+        if made == number:  # possible if many other descriptors are open
             os.set_inheritable(made, True)
         else:
             os.dup2(made, number)
@@ -132,7 +132,7 @@ def lay(inputs: Mapping[int, bytes]) -> None:
 
 def _net_namespace() -> int:
     boxes.checked(boxes.libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
-    # A new network namespace has its loopback down. An ioctl needs no program, unlike `ip link`.
+    # The loopback interface of a new network namespace is down. An ioctl needs no program, unlike `ip link`.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = array.array("B", struct.pack("16sh22x", b"lo", 0))
         fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
@@ -142,11 +142,11 @@ def _net_namespace() -> int:
 
 
 def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None) -> int:
-    """Make a user namespace, and return its descriptor. Maps of more than one line are set by newuidmap and newgidmap,
-    which read /etc/subuid and /etc/subgid. With an owner, whom only root can set, the kernel counts the namespace's
-    resources for them, and groups may be changed."""
-    # The maps must be written from outside, after the child has its namespace and while it lives: it waits for that,
-    # and the descriptor keeps the namespace when the child is killed.
+    """Make a user namespace, and return its descriptor. newuidmap and newgidmap set maps of more than one line,
+    according to /etc/subuid and /etc/subgid. With an owner, which only root can set, the kernel counts the namespace's
+    resources for that user, and processes may change their groups."""
+    # The maps must be written from outside, after the child has its namespace and while it lives. So the child waits;
+    # the descriptor then keeps the namespace when the child is killed.
     ready, made = os.pipe()
     child = os.fork()
     if child == 0:
@@ -160,12 +160,12 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
         number = struct.unpack("i", found)[0] if len(found) == 4 else 0
         if number or len(found) < 4:
             raise OSError(number, f"a user namespace cannot be made: {os.strerror(number)}")
-        # The kernel lets an ordinary user map only its own number; the setuid programs map those of /etc/subuid.
+        # The kernel lets an ordinary user map only its own id; the setuid programs map those of /etc/subuid.
         if len(uids) > 1:
             _program(["newuidmap", str(child), *(str(part) for line in uids for part in line)], "")
             _program(["newgidmap", str(child), *(str(part) for line in gids for part in line)], "")
         else:
-            # An ordinary user must give up setgroups before the kernel takes its gid_map: dropping a group could grant
+            # An ordinary user must disable setgroups before the kernel accepts the gid_map: leaving a group could grant
             # access.
             groups = [("setgroups", "deny")] if owner is None else []
             for name, text in (*groups, ("uid_map", _line(uids)), ("gid_map", _line(gids))):
@@ -179,7 +179,7 @@ def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]]
 
 
 def _leave_user_namespace(owner: int | None) -> int:
-    """Return the number of the error, 0 if there is none."""
+    """Make a user namespace for this process; return the number of the error, 0 if there is none."""
     if owner is not None:
         # The kernel counts a namespace for the user that makes it, so this process becomes the owner first.
         boxes.libc.prctl(_SET_SECUREBITS, _NO_SETUID_FIXUP, 0, 0, 0)  # keeps capabilities
@@ -203,7 +203,7 @@ def _listening(kind: str, address: str, port: int) -> int:
     except OSError as error:
         if port == 0 or ipaddress.ip_address(address).is_loopback:
             raise OSError(error.errno, f"nothing can listen at {address} port {port}: {error.strerror}") from error
-        # The address of a machine elsewhere becomes one of this network's loopback: packets to it never leave the
+        # Add the address of the other machine to this network's loopback interface: packets to it never leave the
         # namespace.
         cidr = f"{address}/{32 if version == 4 else 128}"
         _program(["ip", "addr", "add", cidr, "dev", "lo", *(["nodad"] if version == 6 else [])], "")
@@ -215,7 +215,7 @@ def _listening(kind: str, address: str, port: int) -> int:
 
 def _hold(other: socket.socket, program: subprocess.Popen[bytes] | None) -> None:
     """Wait until the other end is closed or the program ends; kill the program if it still runs."""
-    # A descriptor, since a number could belong to another process by the time it is looked at.
+    # Use a descriptor, since the process id may belong to another process by the time it is used.
     ended = [os.pidfd_open(program.pid)] if program else []
     select.select([other.fileno(), *ended], [], [])
     if program is not None:
@@ -224,7 +224,7 @@ def _hold(other: socket.socket, program: subprocess.Popen[bytes] | None) -> None
 
 
 def _started(command: Sequence[str], output: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, with its output to a socket.  Raise OSError."""
+    """Start a program in a new session, with its output to a socket.  Raise OSError."""
     return subprocess.Popen(
         [_found(command[0]), *command[1:]],
         stdin=subprocess.DEVNULL,

@@ -1,12 +1,12 @@
 """Start commands in a container for the Ansible of its build: standard library only, see `supervisor`.
 
-A supervisor that was asked to `serve` listens at a socket before it goes where its command runs, and its command does
-nothing but hold the namespaces of the container.  Each connection is one command, in a process of its own.  The
-client names the command and the user, and nothing else: no option, no file, no descriptor goes either way.
+A supervisor with a `serve` request listens at a socket before it enters the namespaces of its command; the command
+itself only keeps the namespaces of the container alive.  Each connection is one command, in a separate process.  The
+client sends the command and the user, and nothing else: no options, files or descriptors pass in either direction.
 
-A frame is one byte, a size in 4 bytes, and data of that size.  From the client: `c` first, JSON with `command` and
-`user`; then `i`, its input, whose end is an empty frame.  To the client: `b`, it has begun; `o` and `e`, output and
-errors; in the end `s`, the exit status as a number, negative for a signal, or `x`, why there is none.
+A frame is one byte, a size in 4 bytes, and data of that size.  From the client: first `c`, JSON with `command` and
+`user`; then `i`, input, which ends with an empty frame.  To the client: `b`, the command has begun; `o` and `e`, output
+and errors; finally `s`, the exit status as a number, negative for a signal, or `x`, the reason why there is none.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from headgate.adapters.process.confinement import boxes
 SOCKET = "commands"
 """Name of the socket in the directory that the client sees."""
 HOLD = ["/bin/sh", "-c", "echo; read held"]
-"""Command that holds a container in any image until its input ends; its output shows that the container is up."""
+"""Command that keeps a container of any image running until its input ends; its output shows that the container is
+up."""
 CONNECTIONS_MAX = 64
 """Concurrent connections; further ones wait."""
 FRAME_SIZE_MAX_BYTES = 4_000_000
 CHUNK_SIZE_BYTES = 65_536
 REST_CHUNKS_MAX = 64
-"""Most chunks of output that are read after a command's end; a pipe holds no more."""
+"""Most chunks of output that are read after a command's end; a pipe cannot contain more."""
 HEAD = struct.Struct("!cI")
 ASK_TIMEOUT_S = 30.0
 """Time limit for a client to send its request."""
@@ -42,11 +43,11 @@ END_TIMEOUT_S = 2.0
 
 
 class CommandServer:
-    """Serve the commands of one container. `request` has `directory` (of the socket), `owner` (who may connect),
-    `capabilities`, `filter` (base64) and `environment`."""
+    """Serve the commands of one container. `request` has `directory` (of the socket), `owner` (the user who may
+    connect), `capabilities`, `filter` (base64) and `environment`."""
 
     def __init__(self, request: dict[str, Any], cgroup_fds: Collection[int]) -> None:
-        """Listen.  Raises OSError."""
+        """Start to listen.  Raise OSError."""
         self._request, self._cgroup_fds = request, cgroup_fds
         self._handlers = set[int]()
         self._rights = boxes.ContainerRights(
@@ -54,46 +55,46 @@ class CommandServer:
         )
         self._spaces: dict[str, int] = {}
         self._first = -1
-        """First process of the container, which ends with it."""
+        """First process of the container; the container ends with it."""
         self._held, self.held = os.pipe()
-        """Input of the command that holds the container: it ends with this process."""
+        """Input of the command that holds the container; it ends with this process."""
         self._ready, self.ready = os.pipe()
         self._info, self.info = os.pipe()
         """Pipe through which bubblewrap describes its namespaces."""
-        # Bound by way of a descriptor: the directory's path may exceed the 107 bytes of a socket's address.
+        # Bind through a descriptor: the directory's path may exceed the 107 bytes of a socket's address.
         at = os.open(request["directory"], os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listening.bind(f"/proc/self/fd/{at}/{SOCKET}")
         os.chown(SOCKET, request["owner"], request["owner"], dir_fd=at)
-        # Connecting takes the right to write: this mode is what admits the build's user and nobody else.
+        # Connecting needs write permission: this mode admits only the build's user.
         os.chmod(SOCKET, 0o600, dir_fd=at)
         self._listening.listen(CONNECTIONS_MAX)
         os.close(at)
 
     @property
     def streams(self) -> tuple[int, int]:
-        """Return input and output of the command that holds the container."""
+        """Return the input and output of the command that holds the container."""
         return self._held, self.ready
 
     def begun(self) -> None:
         """Close the descriptors that only the command needs, once it has them."""
         for fd in (self._held, self.ready, self.info):
             os.close(fd)
-        # Before any command of the container runs: each handler inherits this, and shows the container nothing.
+        # Do this before any command of the container runs: each handler inherits it, and thus reveals nothing there.
         boxes.hide()
 
     @property
     def source(self) -> int:
-        """Return the descriptor whose readability calls for `go_on`; negative if there is none at present."""
+        """Return the descriptor that must be readable before `go_on` is called; negative if there is currently none."""
         if not self._spaces:
             return self._ready
         # A client that opens connections without end fills the backlog of its own socket, not the list of processes.
         return self._listening.fileno() if len(self._handlers) < CONNECTIONS_MAX else -1
 
     def go_on(self) -> bool:
-        """Handle the readable source; return False once there is no more to do."""
+        """Handle the readable source; return False once there is nothing more to do."""
         if not self._spaces:
-            # bubblewrap ended without a container; it has printed why to the build's log.
+            # bubblewrap ended without a container, and has printed the reason to the build's log.
             if not os.read(self._ready, 1):
                 self._listening.close()  # waiting clients get an error
                 return False
@@ -102,8 +103,8 @@ class CommandServer:
         connection, _ = self._listening.accept()
         pid = os.fork()
         if pid == 0:
-            # A handler enters the process namespace of a hostile container: it must hold nothing that is not needed
-            # there.
+            # A handler enters the process namespace of a hostile container: it must have no descriptor that is not
+            # needed there.
             _keep((0, 1, 2, connection.fileno(), self._first, *self._cgroup_fds, *self._spaces.values()))
             _handle(connection, self._rights, self._spaces, self._first, self._cgroup_fds)
         connection.close()
@@ -114,14 +115,14 @@ class CommandServer:
         self._handlers.discard(pid)
 
     def _look(self) -> None:
-        """Hold the namespaces of the container, which are complete once a program in it writes something. Raises
+        """Open the namespaces of the container, which are complete once a program in it has written something. Raise
         OSError."""
-        # One read has it all: bubblewrap writes this before it starts the program whose line was just seen.
+        # One read returns everything: bubblewrap writes this before it starts the program whose output has arrived.
         pid = json.loads(os.read(self._info, CHUNK_SIZE_BYTES))["child-pid"]
         self._first = os.pidfd_open(pid)
         for kind in ("pid", *boxes.SPACES):
             path = f"/proc/{pid}/ns/{kind}"
-            # One that the supervisor shares may belong to an outer user namespace, where setns is refused.
+            # A shared namespace may belong to an outer user namespace, which setns would refuse, so skip it.
             if os.stat(path).st_ino != os.stat(f"/proc/self/ns/{kind}").st_ino:
                 self._spaces[kind] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
@@ -130,7 +131,7 @@ def _keep(fds: Collection[int]) -> None:
     """Close all other descriptors."""
     below = -1
     for fd in sorted(fds):
-        if below + 1 < fd:  # an empty range is all of them
+        if below + 1 < fd:  # closerange with an empty range would be wrong
             os.closerange(below + 1, fd)
         below = fd
     os.closerange(below + 1, os.sysconf("SC_OPEN_MAX"))
@@ -146,13 +147,13 @@ def _handle(
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # Before the client is read: what its frames cost is counted as the build's own, and ends with it.
+        # Join the build's control groups before reading from the client, so that its frames count for the build.
         for fd in cgroup_fds:
             os.write(fd, b"0")
         connection.settimeout(ASK_TIMEOUT_S)
         kind, text = _frame(connection)
         command, user = _parsed_request(kind, text)
-        # From here a client may be silent for as long as its command runs.
+        # From here on, a client may be silent as long as its command runs.
         connection.settimeout(None)
         _Command(connection, command, user, rights, spaces, first).run()
     except (OSError, EOFError, ValueError, RecursionError) as error:
@@ -168,7 +169,7 @@ def _parsed_request(kind: bytes, text: bytes) -> tuple[str, str]:
     command, user = (request.get("command"), request.get("user")) if isinstance(request, dict) else (None, None)
     # A NUL would cut the command short at exec.
     if not isinstance(command, str) or not isinstance(user, str) or "\0" in command:
-        raise ValueError("a command and a user are wanted")
+        raise ValueError("the request must have a command and a user")
     return command, user
 
 
@@ -184,13 +185,13 @@ class _Command:
         spaces: dict[str, int],
         first: int,
     ) -> None:
-        """Start the command; the container ends with the process `first`. Raises OSError."""
-        # Four pipes and not the connection itself: a command that had the socket could forge frames, its exit status
-        # included.
+        """Start the command; the container ends with the process `first`. Raise OSError."""
+        # Use four pipes instead of the connection itself: a command with the socket could forge frames, such as its
+        # exit status.
         self._connection, self._first = connection, first
         (stdin, self._stdin), (self._out, out), (self._err, err), (self._why, why) = (os.pipe() for _ in range(4))
-        # A process namespace is that of children only: the handler itself stays outside, where nothing in it can signal
-        # it.
+        # Entering a process namespace affects only children: the handler itself stays outside, where the container
+        # cannot signal it.
         boxes.checked(boxes.libc.setns(spaces["pid"], boxes.PID_SPACE), "the container has ended")
         self._pid = os.fork()
         if self._pid == 0:
@@ -203,9 +204,9 @@ class _Command:
         self._poll = select.poll()
 
     def run(self) -> None:
-        """Pass input and output on until the command ends. Raise OSError, EOFError, ValueError."""
-        # The other end closes at exec, so an empty read means that the program has begun.
-        refused = os.read(self._why, 1_000)  # until the program runs
+        """Forward input and output until the command ends. Raise OSError, EOFError, ValueError."""
+        # Exec closes the other end, so an empty read means that the program has started.
+        refused = os.read(self._why, 1_000)  # blocks until the program runs
         if refused:
             raise OSError(refused.decode(errors="replace"))
         _send(self._connection, b"b", b"")
@@ -223,7 +224,7 @@ class _Command:
                     self._take()
                 if ended in ready:
                     break
-            # A pipe can still hold output of a process that has ended.
+            # A pipe may still contain output of a process that has ended.
             for fd, name in names.items():
                 self._rest(fd, name)
             status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
@@ -235,7 +236,7 @@ class _Command:
                 signal.pidfd_send_signal(ended, signal.SIGKILL)
 
     def _rest(self, fd: int, name: bytes) -> None:
-        """Send the command's remaining output; processes that it left may continue to write."""
+        """Send the command's remaining output, without waiting for processes that it left behind."""
         os.set_blocking(fd, False)
         with contextlib.suppress(BlockingIOError):
             for _ in range(REST_CHUNKS_MAX):
@@ -252,13 +253,13 @@ class _Command:
         return False
 
     def _take(self) -> None:
-        """Pass on more input; none is read before the earlier input is passed on. Raise EOFError when the client is
-        gone, ValueError for any other frame than input."""
+        """Forward more input; read none before the earlier input is forwarded. Raise EOFError if the client is gone,
+        ValueError for any other frame than input."""
         kind, text = _frame(self._connection)
         if kind != b"i" or self._stdin < 0:
-            raise ValueError("more input is wanted, and nothing else")
+            raise ValueError("only input may follow the request")
         self._input, self._input_ends = text, not text
-        # The client waits until the command takes its input; otherwise it could have this process keep gigabytes.
+        # The client must wait until the command reads its input; otherwise this process might have to buffer gigabytes.
         self._poll.unregister(self._connection.fileno())
         self._poll.register(self._stdin, select.POLLOUT)
         self._feed()
@@ -268,7 +269,7 @@ class _Command:
             self._input = self._input[os.write(self._stdin, self._input) :] if self._input else b""
         except BlockingIOError:
             return
-        # The command closed its input early, as `head` does: the rest is discarded, and its exit status decides.
+        # The command closed its input early, as `head` does: discard the rest; its exit status decides.
         except BrokenPipeError:
             self._input = b""
         if not self._input:
@@ -282,7 +283,7 @@ class _Command:
 def _frame(connection: socket.socket) -> tuple[bytes, bytes]:
     """Read the kind and content of a frame. Raise OSError, EOFError, ValueError."""
     kind, size = HEAD.unpack(_receive_exactly(connection, HEAD.size))
-    # The size is checked before anything is read: it comes from a playbook and may say four gigabytes.
+    # Check the size before reading: it comes from a playbook and may claim four gigabytes.
     if size > FRAME_SIZE_MAX_BYTES:
         raise ValueError("a frame is too large")
     return kind, _receive_exactly(connection, size)

@@ -1,4 +1,4 @@
-"""Give the programs of each build a user of their own, whose number no other process of the machine has."""
+"""Give the programs of each build a user of their own, whose id no other process of the machine has."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ KIND = "user"
 PROGRAM = "setpriv"
 # SETPCAP lets setpriv empty the bounding set.
 NEEDED = ("SETUID", "SETGID", "SETPCAP")
-"""Capabilities that a process needs to become another user, and loses thereby."""
+"""Capabilities that a process needs to become another user, and loses by that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Describe ranges of users, and of as many groups, which start at the same number unless stated otherwise."""
+    """Describe a range of users, and one of as many groups, which starts at the same number by default."""
 
     first: int
     count: int
@@ -38,27 +38,27 @@ class Numbers:
 
     @property
     def mapped(self) -> list[list[int]]:
-        """Return the map of a user namespace with these numbers alone, from 0."""
+        """Return the map of a user namespace that has only these numbers, from 0."""
         return [[0, self.first, self.count]]
 
 
 DEFAULT = Numbers(1_900_000_000, 65_536)
-"""Range above the one of systemd and container engines, which ends at 1,879,048,191."""
+"""Range above that of systemd and container engines, which ends at 1,879,048,191."""
 DEFAULT_IN_CONTAINER = Numbers(50_000, 10_000)
-"""Range for containers with only 65,536 users: below the one of systemd, which begins at 60,001."""
+"""Range for containers with only 65,536 users: below that of systemd, which begins at 60,001."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildUser:
-    """Represent a user of a build. `outside` is its number on this machine, `inside` its number where its programs
-    start."""
+    """Represent a user of a build. `outside` is its id on this machine, `inside` its id in the namespace in which its
+    programs start."""
 
     outside: int
     inside: int
     _claim: NumberClaim
 
     def becoming(self) -> list[str]:
-        """Return the prefix of a command that removes groups and capabilities, and every way to get any."""
+        """Return the prefix of a command that drops groups and capabilities, and every way to regain them."""
         number = str(self.inside)
         return [
             PROGRAM, "--reuid", number, "--regid", number, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
@@ -74,7 +74,7 @@ class NoUser(Exception):
 
 
 class Users:
-    """Lend users of a range, which starts at `first_inside` where the programs of builds start."""
+    """Lend users of a range, which starts at `first_inside` in the namespace in which the programs of builds start."""
 
     def __init__(self, outside: Numbers, first_inside: int) -> None:
         self._outside, self._first_inside = outside, first_inside
@@ -89,7 +89,7 @@ class Users:
 
 
 def _idle(uid: int) -> bool:
-    """Tell whether no process belongs to this user: processes of a killed executor may take a moment to end."""
+    """Tell whether no process belongs to this user: processes of a killed executor may need a moment to end."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -103,8 +103,8 @@ def _idle(uid: int) -> bool:
 
 
 def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
-    """Return the wanted numbers, or else the first default that this process may use, since a container has few users;
-    None if there are none. `uid_map` is /proc/self/uid_map."""
+    """Return the wanted numbers or, by default, the first default range that this process may use, since a container
+    may have few users; None if it may use none. `uid_map` is /proc/self/uid_map."""
     spans = [(int(line.split()[0]), int(line.split()[2])) for line in uid_map.splitlines() if line.strip()]
 
     def mapped(numbers: Numbers) -> bool:
@@ -115,7 +115,7 @@ def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
 
 
 def subordinate(lines: Iterable[str], names: Iterable[str]) -> Numbers | None:
-    """Return the user's largest span in /etc/subuid or /etc/subgid, by name or number."""
+    """Return the largest range in /etc/subuid or /etc/subgid for a user with one of these names or numbers."""
     known, found = set(names), list[Numbers]()
     for line in lines:
         fields = line.strip().split(":")
@@ -143,7 +143,7 @@ def subordinates_of_this_user() -> Numbers | None:
 
 @dataclass(frozen=True, slots=True)
 class NumberClaim:
-    """Hold a number that no other process of this machine has, until `close` or the end of the process."""
+    """Hold a number that no other process of this machine holds, until `close` or the end of the process."""
 
     number: int
     _held: socket.socket
@@ -153,11 +153,11 @@ class NumberClaim:
 
 
 def claim(kind: str, number: int) -> NumberClaim | None:
-    """Claim a number, or return None if another process has it. The name of a socket is the claim, so the kernel
+    """Claim a number, or return None if another process has it. The claim is the name of a socket, so the kernel
     releases it in every case."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
-        # The leading NUL makes the name abstract: it lies in no directory, so no file stays behind after a kill.
+        # The leading NUL makes the name abstract: it is in no directory, so no file is left behind after a kill.
         held.bind(f"\0headgate/{kind}/{number}")
     except OSError:
         held.close()
@@ -166,15 +166,15 @@ def claim(kind: str, number: int) -> NumberClaim | None:
 
 
 def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = lambda _: True) -> NumberClaim | None:
-    """Claim a free number from `first` on that fits; None if there is none. The search begins at a random place, so
-    that a number that was just released is not taken at once."""
+    """Claim a free number that fits, of `count` from `first` on; None if there is none. The search begins at a random
+    place, so that a number that was just released is rarely reused at once."""
     begin = secrets.randbelow(count)
     for step in range(count):
         number = first + (begin + step) % count
         found = claim(kind, number)
         if found is None:
             continue
-        # Asked only while the claim is held: before it, another executor could take the number after the answer.
+        # Check only while holding the claim: otherwise another executor could take the number after the check.
         if fits(number):
             return found
         found.close()

@@ -1,1 +1,1 @@
-"""Provide images, and containers of them that jobs run in."""
+"""Provide images, and containers in which jobs run."""

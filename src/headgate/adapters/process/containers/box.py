@@ -1,11 +1,11 @@
 """Wrap a command for a container, and offer the container of a build as a host of its playbooks.
 
-Bubblewrap runs in a user namespace in which the root user of the container is one of nobody else's numbers.  Processes,
-network, control group, filter of system calls and limits are those of every job.
+Bubblewrap runs in a user namespace in which the root user of the container has an id that nothing else on this machine
+uses.  Processes, network, control group, filter of system calls and limits are like those of every job.
 
-Where the container is a host of playbooks, a command of ours holds its namespaces, and its supervisor starts what
-Ansible requests at a socket, see `confinement.server`.  What it starts has the network, limits, filter and capabilities
-of untrusted programs in the container, regardless of who wrote the playbook.
+If the container is a host of playbooks, a command of ours holds its namespaces, and its supervisor starts what Ansible
+requests at a socket, see `confinement.server`.  Such commands have the network, limits, filter and capabilities of
+untrusted programs in the container, regardless of who wrote the playbook.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.sandbox import Confined, Network, Sandbox, SandboxInputs
 from headgate.base.tasks import end
 
-# No SYS_ADMIN, MKNOD, NET_ADMIN, NET_RAW or SYS_PTRACE: no mounts, devices, raw packets, or rules of the network.
+# Without SYS_ADMIN, MKNOD, NET_ADMIN, NET_RAW and SYS_PTRACE, there are no mounts, devices, raw packets, network rules
+# or tracing.
 _NUMBERS = {
     "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_CHROOT": 18,
     "SETFCAP": 31,
@@ -40,17 +41,17 @@ MEMORY = ("/tmp",)  # noqa: S108 - the container's own
 DIRECTORIES = ("/proc", "/dev", "/sys", "/etc")
 """Directories that are mount points or get files."""
 CONNECTION = "headgate_container"
-"""Ansible's name of the connection plugin."""
+"""Name of the connection plugin in Ansible."""
 HOST_NAME = "container"
-"""Name of the host if the job's nodes have no other."""
-# The playbook reaches its own limit first, and is what the log then names.
+"""Name of the host if the job's nodeset names none."""
+# The playbook must reach its limit first, so that the log names the playbook.
 LONGER_S = 60.0
 """How much longer than the playbook the container may live."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boxed:
-    """Hold a command as it is started, and its box."""
+    """Hold a command line, and its box."""
 
     confined: Confined
     box: dict[str, Any]  # JSON, see boxes
@@ -62,18 +63,18 @@ class Container:
 
     image: Image
     place: Path
-    """Directory of the build for changes to the root file system, which last as long as the build."""
+    """Directory of the build for changes to the container's root file system; they last as long as the build."""
 
     @property
     def owner(self) -> int:
-        """Return the number of its root on this machine."""
+        """Return the user id of the container's root on this machine."""
         return NUMBERS.first
 
     def prepare(self) -> None:
         """Prepare the container. Raise OSError."""
         for name in ("upper", "scratch"):
             (self.place / name).mkdir(parents=True, exist_ok=True)
-        # Its owner and mode become those of the container's root directory.
+        # The owner and mode of this directory become those of the container's root directory.
         os.chown(self.place / "upper", self.owner, self.owner)
         (self.place / "upper").chmod(0o755)
 
@@ -82,19 +83,19 @@ def boxed(
     sandbox: Sandbox, container: Container, words: Sequence[str], network: Network, *, writable: Sequence[Path],
     readable: Sequence[Path], directory: Path, environment: Mapping[str, str],
 ) -> Boxed:  # fmt: skip
-    """Return the command line and the box of a command in a container, with the variables of `environment`; its network
-    is the one that it is started in."""
-    # Always the paths of untrusted jobs, also for a trusted command: an image is as untrusted as a change.
+    """Return the command line and the box of a command in a container, with the variables of `environment`. Its network
+    is the one in which it is started."""
+    # Use the paths of untrusted jobs even for a trusted command: an image is as untrusted as a change.
     inputs, paths, image = SandboxInputs(), sandbox.paths[False], container.image
     arguments = [
         *("--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"),
         *(("--unshare-net",) if network.cut else ()),
         *("--cap-drop", "ALL"),
         *(arg for name in CAPABILITIES for arg in ("--cap-add", f"CAP_{name}")),
-        # The root file system that the supervisor has mounted. /proc shows the process namespace, and so only this
-        # build.
+        # This is the root file system that the supervisor has mounted. /proc shows the process namespace, and so only
+        # this build.
         *("--bind", boxes.PLACE, "/", "--dev", "/dev", "--proc", "/proc", *machine.kernel()),
-        # bubblewrap's /dev comes with a /dev/shm that has no limit of its own.
+        # The /dev/shm in bubblewrap's /dev has no size limit.
         *("--size", str(sandbox.tmp_size_bytes), "--perms", "1777", "--tmpfs", "/dev/shm"),  # noqa: S108 - the container's own
         *("--remount-ro", "/dev", "--chdir", str(directory)),
         *(arg for pair in _variables(image, environment) for arg in ("--setenv", *pair)),
@@ -108,7 +109,7 @@ def boxed(
         binds=[
             *_bound((*map(Path, machine.PROCESSORS), *paths.readable), writable=False),
             *_bound(paths.writable, writable=True),
-            # Between the operator's paths, which it covers, and the build's own, which may lie beneath.
+            # Covers come after the operator's paths, which they hide, and before the build's own, which may be below.
             *_covers(sandbox.hidden, (*paths.readable, *paths.writable)),
             *_bound(readable, writable=False),
             *_bound(writable, writable=True),
@@ -118,8 +119,8 @@ def boxed(
 
 
 def served(sandbox: Sandbox, container: Container, place: Path, owner: int) -> dict[str, Any]:
-    """Return how other commands start in a container: with the rights of its programs; see `confinement.server`.
-    JSON."""
+    """Return the request for `confinement.server`, by which other commands start in a container with the rights of its
+    programs. JSON."""
     nesting = sandbox.paths[False].nesting
     return {
         "directory": str(place),
@@ -131,8 +132,8 @@ def served(sandbox: Sandbox, container: Container, place: Path, owner: int) -> d
 
 
 def _variables(image: Image, job_variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that the image adds to those of a job: bubblewrap sets them for the command alone, so that no
-    program outside sees them."""
+    """Yield the variables that the image adds to those of a job. Bubblewrap sets them only for the command, so that no
+    program outside gets them."""
     yield from ((name, value) for name, value in image.environment.items() if name not in job_variables)
     yield "PATH", image.environment.get("PATH", SEARCHED)
 
@@ -161,7 +162,7 @@ def host() -> dict[str, Any]:
 
 
 def with_container(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the hosts, with the container in place of this machine."""
+    """Return the hosts, with the container instead of this machine."""
     is_local = {name: found.get("ansible_connection") == "local" for name, found in hosts.items()}
     return {name: host() if is_local[name] else dict(found) for name, found in hosts.items()} or {HOST_NAME: host()}
 
@@ -184,14 +185,14 @@ class BuildNode:
     async def running(
         self, start: Callable[..., Awaitable[int | str]], log: JobLog, cancel: asyncio.Event, timeout_s: float
     ) -> AsyncIterator[asyncio.Event]:
-        """Run it for the context; `start` is `Keeper.run` with the arguments that all commands of the build share.
-        Yield an event that is set when the playbook is to end: it was cancelled, or the container has reached a limit.
-        Raises Exceeded, OSError."""
+        """Run the container for the context; `start` is `Keeper.run` with the arguments that all commands of the build
+        share. Yield an event that is set when the playbook must end because it was cancelled or the container has
+        ended. Raise Exceeded, OSError."""
         found = boxed(
             self.sandbox, self.container, HOLD, self.network, writable=(), readable=self.exposed, directory=Path("/"),
             environment={},
         )  # fmt: skip
-        # `enough` ends the container, which is cancelled by nothing else: its playbook has to end first.
+        # Only `enough` ends the container: its playbook must end first.
         over, enough = asyncio.Event(), asyncio.Event()
 
         async def held() -> None:
@@ -201,12 +202,12 @@ class BuildNode:
                     timeout_s=timeout_s + LONGER_S,
                     serve=served(self.sandbox, self.container, self.place, self.owner),
                 )  # fmt: skip
-            # A playbook without its container would wait for its connection until its own limit.
+            # A playbook without its container would wait for its connection until its own time limit.
             except BaseException:
                 over.set()
                 raise
             if not enough.is_set():
-                log.say(f"The container has ended before the playbook: its {HOLD[0]} ended with {status}")
+                log.say(f"The container ended before the playbook: its {HOLD[0]} ended with {status}")
 
         async def cancelled() -> None:
             await cancel.wait()
@@ -216,7 +217,7 @@ class BuildNode:
         try:
             yield over
             enough.set()
-            # Raises Exceeded if the container reached a limit, in place of what the playbook made of that.
+            # If the container reached a limit, this raises Exceeded instead of the playbook's own failure.
             await holding
         finally:
             await end(holding, waiting)

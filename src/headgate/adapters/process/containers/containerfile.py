@@ -1,4 +1,4 @@
-"""Parse files that say how an image is built: those instructions of Containerfiles that one stage needs."""
+"""Parse Containerfiles, which describe how to build an image, with the instructions that a single stage needs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 SIZE_MAX_BYTES = 100_000
 STEPS_MAX = 100
 VARIABLES_SIZE_MAX = 65_536
-"""Characters of all variables that the file sets."""
+"""Total length of all variables that the file sets."""
 _IDLE = frozenset(["CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "USER", "VOLUME"])
-"""Instructions about how a container is started, which has no effect here."""
+"""Instructions about the start of containers, which have no effect here."""
 _VARIABLE = re.compile(
     r"\\\$|\$(?:(?P<plain>[A-Za-z_]\w*)|\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]{0,1000}))?\})", re.ASCII
 )
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class BadFile(ValueError):
-    """Report an error in the file, with its line, for people."""
+    """Report an error in the file, with its line; the message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Step:
 
     line: int
     description: str
-    """Description for people."""
+    """Short description, for logs."""
     directory: str
     environment: Mapping[str, str]
     command: tuple[str, ...] = ()
@@ -63,42 +63,42 @@ class Recipe:
             name, _, value = rest.partition("=")
             self._arguments[_named(line, name.strip())] = self._substituted(line, value)
         elif not self.base:
-            raise BadFile(f"line {line}: {word} stands before FROM")
+            raise BadFile(f"line {line}: {word} comes before FROM")
         elif word == "ENV":
             self.environment |= self._variables(line, rest)
         elif word == "WORKDIR":
-            # A relative one continues the last.
+            # A relative path is relative to the last WORKDIR.
             self._directory = posixpath.join(self._directory, self._substituted(line, rest))
         elif word in ("RUN", "COPY"):
             self._step(line, word, rest)
         elif word not in _IDLE:
             known = "FROM, ARG, ENV, WORKDIR, RUN and COPY"
-            raise BadFile(f"line {line}: {word[:20]!r} is not known here; {known} are")
+            raise BadFile(f"line {line}: {word[:20]!r} is not supported; {known} are")
         if word in ("ARG", "ENV") and _size({**self._arguments, **self.environment}) > VARIABLES_SIZE_MAX:
-            raise BadFile(f"line {line}: the variables are too large together")
+            raise BadFile(f"line {line}: the variables together are too large")
 
     def _from(self, line: int, rest: str) -> None:
         words = self._substituted(line, rest).split()
         if self.base or len(words) != 1:
-            raise BadFile(f"line {line}: there is one FROM, of one image: an image is built in one stage here")
-        # An ARG before FROM is for FROM alone, as in every builder.
+            raise BadFile(f"line {line}: only one FROM, with one image, is allowed: images are built in one stage")
+        # An ARG before FROM applies only to FROM, as in every builder.
         self.base, self._arguments = words[0], {}
 
     def _step(self, line: int, word: str, rest: str) -> None:
-        # Options such as --mount and --chown, and here-documents, would change what a step does: refused, not ignored.
+        # Options such as --mount and --chown, and here-documents, would change what a step does: refuse them.
         if rest.startswith("--") or "<<" in rest.split("\n")[0][:4]:
-            raise BadFile(f"line {line}: {word} takes no options here, and no text from below")
+            raise BadFile(f"line {line}: options of {word}, and here-documents, are not supported")
         environment = {**self._arguments, **self.environment}
         description = f"{word} {' '.join(rest.split())[:200]}"
         listed = _listed(rest)
         if word == "RUN":
-            # Not substituted: the shell does that itself, with the variables in its environment.
+            # Do not substitute here: the shell does that itself, with the variables in its environment.
             command = listed or ("/bin/sh", "-c", rest)
             self.steps.append(Step(line, description, self._directory, environment, command=command))
         else:
             words = [self._substituted(line, one) for one in (listed or shlex.split(rest))]
             if len(words) < 2:
-                raise BadFile(f"line {line}: COPY says what, and where to")
+                raise BadFile(f"line {line}: COPY needs at least one source, and a target")
             sources = tuple(_inner(line, one) for one in words[:-1])
             target = posixpath.join(self._directory, words[-1])
             self.steps.append(Step(line, description, self._directory, environment, sources=sources, target=target))
@@ -107,7 +107,7 @@ class Recipe:
 
     def _variables(self, line: int, rest: str) -> dict[str, str]:
         words = shlex.split(rest)
-        if words and "=" not in words[0]:  # the old form: a name, and the rest of the line as its value
+        if words and "=" not in words[0]:  # the old form: a name, followed by the value
             name, _, value = rest.partition(" ")
             return {_named(line, name): self._substituted(line, value.strip())}
         pairs = (word.partition("=") for word in words)
@@ -119,9 +119,9 @@ class Recipe:
         found = _VARIABLE.sub(
             lambda m: "$" if m[0] == "\\$" else known.get(m["plain"] or m["name"]) or m["default"] or "", text.strip()
         )
-        # ENV A=$A$A doubles with each line.
+        # Repeated lines such as ENV A=$A$A double the length each time.
         if len(found) > SIZE_MAX_BYTES:
-            raise BadFile(f"line {line}: it becomes too long")
+            raise BadFile(f"line {line}: its text is too long after substitution")
         return found
 
 
@@ -139,17 +139,16 @@ def read(content: bytes) -> Recipe:
         except ValueError as error:  # of shlex
             raise BadFile(f"line {line}: {error}") from error
     if not found.base:
-        raise BadFile("there is no FROM")
+        raise BadFile("it has no FROM")
     return found
 
 
 def _instructions(content: bytes) -> Iterator[tuple[int, str]]:
-    """Yield each instruction with the number of its first line; comments and empty lines are left out, also within
-    one."""
+    """Yield each instruction with the number of its first line, without comments and empty lines, even inside of it."""
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise BadFile("it is not a text in UTF-8") from error
+        raise BadFile("it is not UTF-8") from error
     begun, parts = 0, list[str]()
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -165,12 +164,12 @@ def _instructions(content: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return the words of a JSON list; none if the text is no such list."""
+    """Return the words of a JSON list; none if the text is not a JSON list of strings."""
     if not text.startswith("["):
         return ()
     try:
         found = json.loads(text)
-    # `RUN [ -f x ]` begins like a list, too, and is a command of the shell.
+    # `RUN [ -f x ]` also begins like a list, but is a shell command.
     except (ValueError, RecursionError):
         return ()
     return tuple(found) if isinstance(found, list) and all(isinstance(one, str) for one in found) else ()
@@ -189,8 +188,8 @@ def _named(line: int, name: str) -> str:
 
 def _inner(line: int, path: str) -> str:
     """Return the path of a file beside the Containerfile.  Raise BadFile if it leads elsewhere or is a pattern."""
-    # Normalized first: `a/../../x` leads outside, too.
+    # Normalize first: `a/../../x` leads outside, too.
     found = posixpath.normpath(path)
     if found.startswith(("/", "..")) or set("*?[") & set(path):
-        raise BadFile(f"line {line}: {path[:80]!r} is not a file beside the Containerfile, by its name")
+        raise BadFile(f"line {line}: {path[:80]!r} is not the name of a file beside the Containerfile")
     return found

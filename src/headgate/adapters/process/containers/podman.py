@@ -1,4 +1,4 @@
-"""Pass on what podman writes, remember why it failed, and clear the layers that it leaves behind."""
+"""Forward podman's output, remember why podman failed, and remove layers that it leaves behind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LINK = re.compile(r"[A-Z0-9]{26}")
 
 
 class PodmanSink:
-    """Pass output on, and keep the last line that says why something failed."""
+    """Forward output, and remember the last line that reports an error."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink, self._rest, self.why = sink, b"", "podman said nothing"
+        self._sink, self._rest, self.why = sink, b"", "podman gave no reason"
 
     def write(self, chunk: bytes) -> None:
         self._sink.write(chunk)
-        # Cut before the split: a registry may send a message without an end.
+        # Cut before splitting: a registry may send an endless message.
         *lines, self._rest = (self._rest + chunk)[-WHY_SIZE_MAX_BYTES:].split(b"\n")
         for one in lines:
             text = one.decode(errors="replace").strip()
@@ -39,17 +39,17 @@ def take_out_orphans(root: Path, where: Path) -> None:
     """Move layers that no image has, and incomplete images, out of the store at `root` into the directory `where`,
     to be removed. Raise OSError.
 
-    Nobody else uses the store, and no podman runs on it meanwhile.  What podman wrote is not trusted: a program
-    that exploits a flaw in it may have written there, and this process is root.
+    Requires that nothing else uses the store, and that no podman runs on it meanwhile.  The files of podman are not
+    trusted: a program that exploited a flaw in podman may have written them, and this process is root.
     """
     of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
     every, layers = _listed(of_images), _listed(of_layers)
-    # podman records an image before its manifest, so that one without was interrupted.
+    # podman records an image before its manifest, so an image without one was interrupted.
     images = [image for image in every if "manifest" in image.get("big-data-names", ())]
     reachable = _reached(images, {layer["id"]: layer.get("parent", "") for layer in layers})
     gone = [layer["id"] for layer in layers if layer["id"] not in reachable]
-    # The lists change before the directories: a crash between leaves files that nothing names, and not names of
-    # nothing.
+    # Change the lists before the directories: a crash in between leaves files that no list names, instead of names
+    # without files.
     if len(images) < len(every):
         _write(of_images, images)
         for image in every:
@@ -70,7 +70,7 @@ def _reached(images: Iterable[Mapping[str, Any]], parents: Mapping[str, str]) ->
     found = set[str]()
     for image in images:
         for layer in (image.get("layer", ""), *image.get("mapped-layers", ())):
-            # A layer that was seen ends the walk; a ring of parents does, too.
+            # A layer that was seen before ends the walk, which also handles a cycle of parents.
             while layer and layer not in found:
                 found.add(layer)
                 layer = parents.get(layer, "")
@@ -84,7 +84,7 @@ def _move(place: Path, where: Path, *, unless: bool = False) -> None:
 
 def _write(file: Path, content: object) -> None:
     """Replace the content of a file, and keep its owner."""
-    # Written beside it and renamed: an interrupted write would leave a store that podman cannot read.
+    # Write a new file and rename it: an interrupted write would leave a store that podman cannot read.
     new, before = file.with_suffix(".new"), file.stat()
     new.unlink(missing_ok=True)
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as text:
@@ -94,7 +94,7 @@ def _write(file: Path, content: object) -> None:
 
 
 def _listed(file: Path) -> list[dict[str, Any]]:
-    """Read a list in JSON; return an empty one for a store that has nothing yet."""
+    """Read a list in JSON; return an empty list if the store is still empty."""
     if not file.exists():
         return []
     found: list[dict[str, Any]] = json.loads(file.read_text())

@@ -1,8 +1,8 @@
-"""Keep the images of this executor: fetched by podman, stored in layers, the least used removed.
+"""Keep the images of this executor: podman fetches them, they are stored as layers, and unused ones are removed.
 
-Podman runs as nobody: in a user namespace whose root is the root of every container here, so that what it unpacks
-belongs to that number, and a flaw in how it reads an image is not root's.  It has no credentials, and serves to fetch
-and to remove only: what runs on the layers is bubblewrap.
+Podman runs unprivileged: in a user namespace whose root is the root of every container here, so that the files that it
+unpacks belong to that user, and a flaw in its parsing of images does not give root's rights.  It has no credentials,
+and only fetches and removes images; bubblewrap runs programs on their layers.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from headgate.config.kinds.image import BadImageName, ImageName, allowed
 log = logging.getLogger("headgate.executor")
 
 NUMBERS = Numbers(1_900_100_000, 65_536)
-"""Users and groups of containers on this machine, beginning with root's: above those of builds."""
+"""Users and groups of containers on this machine, above those of builds; the first one is the container's root."""
 PROGRAM = "podman"
 REGISTRIES = "CONTAINERS_REGISTRIES_CONF"
-"""Variable of this process with the file that says how registries are reached."""
+"""Variable of this process with podman's configuration file for registries."""
 KNOWN_S = 600.0
-"""How long the image of a tag is cached; afterwards the registry is asked again."""
+"""How long the image of a tag is cached; after that, the registry is queried again."""
 FETCH_TIMEOUT_S = 1_800.0
 TRIAL_TIMEOUT_S = 60.0
-# A layer takes 29 bytes of the mount options, which the kernel limits to a page of 4096.
+# A layer uses 29 bytes of the mount options, which the kernel limits to a page of 4096.
 LAYERS_MAX = 120
 _ALONE = (
     "if [ -d /var/lib/containers ]; then mount -t tmpfs -o mode=0755 tmpfs /var/lib/containers || exit; fi; "
     'exec "$0" "$@"'
 )
-"""Hides podman's store of root, since podman takes itself for root and would look for signatures it may not read."""
+"""Hides root's store of podman: podman believes that it is root, and would read signatures there without permission."""
 VARIABLES_SIZE_MAX_BYTES = 65_536
 """Size of the variables that an image sets."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -69,7 +69,7 @@ volume_path = "{0}/volumes"
 
 
 class NoImage(Exception):
-    """Report that a job cannot have its image. The text is for people."""
+    """Report that a job cannot have its image; the message is for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +94,16 @@ class ImageSupply:
     patterns: tuple[str, ...]
     """Patterns of the names that jobs may use."""
     size_max_bytes: int
-    """Size of all kept images together."""
+    """Size of all stored images together."""
     default: str = ""
-    """Image of jobs that name none; empty: they run on this machine's programs."""
+    """Image of jobs that name none; empty: such jobs use this machine's programs."""
 
 
 class ContainerStore:
-    """Keep the images of one executor; call `begin` before the first."""
+    """Keep the images of one executor; call `begin` before any other method."""
 
     def __init__(self, keeper: ProcessKeeper, supply: ImageSupply) -> None:
-        """Let `keeper` apply the limits of `supply` to its programs."""
+        """Make a store, whose programs `keeper` runs and limits."""
         self._keeper, self.supply = keeper, supply
         self._place = supply.place / "store"
         self._spaces: Spaces = {}
@@ -111,9 +111,9 @@ class ContainerStore:
         self._known: dict[str, tuple[Image, float]] = {}
         """Name -> its image, and when that entry expires."""
         self._commands = 0
-        """Number of running podman commands."""
+        """Number of podman commands that are running."""
         self._changed = False
-        """Whether one of them may have left something to clean up."""
+        """Whether a command may have left something to clean up."""
         self._fetching: dict[str, asyncio.Lock] = {}
         self._used: dict[str, int] = {}
         """Image -> number of builds that use it."""
@@ -121,10 +121,10 @@ class ContainerStore:
         """Image -> number of builds that are about to use it."""
         self._fetches = 0
         self._choosing = asyncio.Lock()
-        """Held while images are chosen for removal, so that no build starts to use one."""
+        """Held while images are chosen for removal, so that no build starts to use one of them."""
 
     async def begin(self) -> None:
-        """Prepare the store. Raise OSError that says what is missing on this machine."""
+        """Prepare the store. Raise OSError with a message about what is missing on this machine."""
         if os.geteuid() != 0:
             raise OSError("containers need an executor that runs as root")
         if shutil.which(PROGRAM) is None:
@@ -142,7 +142,7 @@ class ContainerStore:
         for name in ("", "tmp", "fetching"):
             (self._place / name).mkdir(exist_ok=True)
             os.chown(self._place / name, NUMBERS.first, NUMBERS.first)
-        (self._place / "none.json").write_text("{}")  # The operator's credentials are not for jobs.
+        (self._place / "none.json").write_text("{}")  # jobs must not use the operator's credentials
         if own := os.environ.get(REGISTRIES):
             (self._place / "registries.conf").write_bytes(Path(own).read_bytes())
         (self._place / "containers.conf").write_text(_CONF.format(f"{boxes.PLACE}/images"))
@@ -150,7 +150,7 @@ class ContainerStore:
         await self._podman("info")
 
     async def close(self) -> None:
-        """Stop, once no build runs any more."""
+        """Release the store; requires that no build runs."""
         for fd in self._spaces.values():
             os.close(fd)
         self._spaces = {}
@@ -160,14 +160,14 @@ class ContainerStore:
 
     @asynccontextmanager
     async def taken(self, text: str, sink: Sink, cancel: asyncio.Event) -> AsyncIterator[Image]:
-        """Hold the image of that name, fetched if it is missing; `sink` gets messages. Raises NoImage."""
+        """Hold the image with that name, after fetching it if necessary; `sink` gets messages. Raise NoImage."""
         try:
             name = ImageName.read(text)
         except BadImageName as bad:
             raise NoImage(str(bad)) from bad
         if not allowed(name, self.supply.patterns):
-            raise NoImage(f"the image {name} is none that jobs may have here ([executor] images)")
-        image = await self._found(name, sink, cancel)  # No await until it is counted, or `_tidy` may remove it.
+            raise NoImage(f"jobs may not use the image {name} here ([executor] images)")
+        image = await self._found(name, sink, cancel)  # no await until it is counted, or `_tidy` may remove it
         with _counted(self._used, image.id):
             yield image
 
@@ -182,31 +182,32 @@ class ContainerStore:
                 with ExitStack() as stack:
                     return await self._fetched(name, sink, cancel, stack)
             except OSError as error:
-                raise NoImage(f"the image {name} cannot be had: {error}") from error
+                raise NoImage(f"the image {name} cannot be provided: {error}") from error
             finally:
                 self._fetches -= 1
 
     async def _fetched(self, name: ImageName, sink: Sink, cancel: asyncio.Event, stack: ExitStack) -> Image:
-        """Fetch an image, unless it is present and named by its digest. It stays as long as `stack`. Raise NoImage,
+        """Fetch an image, unless it is present and named by its digest; hold it until `stack` closes. Raise NoImage,
         OSError."""
         description = await self._looked(str(name), stack)
-        if description is None or not name.digest:  # What a tag names may have changed.
+        if description is None or not name.digest:  # a tag may have moved
             sink.say(f"FETCHING the image {name}")
             why = await self._fetch(name, sink, cancel)
-            if why and description is None:  # A registry that is down stops no build whose image is here.
+            if why and description is None:  # if the registry is down, use the present image
                 raise NoImage(f"the image {name} cannot be fetched: {why}")
             if why:
-                sink.say(f"The registry does not answer, the image is the one that is here already: {why}")
+                sink.say(f"The registry does not answer; using the image that is already here: {why}")
             description = await self._looked(str(name), stack)
         if description is None:
-            raise NoImage(f"the image {name} is not there, although it was fetched")
+            raise NoImage(f"the image {name} is missing although it was fetched")
         image = self._read(str(name), description)
         await self._tidy(image)
         self._known[str(name)] = image, time.monotonic() + KNOWN_S
         return image
 
     async def _looked(self, name: str, stack: ExitStack) -> dict[str, Any] | None:
-        """Return podman's description of an image, which then stays as long as `stack`. JSON. Raises OSError."""
+        """Return podman's description of an image, which is then not removed before `stack` closes. JSON. Raise
+        OSError."""
         async with self._choosing:
             description = await self._inspected(name)
             if description is not None:
@@ -214,7 +215,7 @@ class ContainerStore:
             return description
 
     async def _fetch(self, name: ImageName, sink: Sink, cancel: asyncio.Event) -> str:
-        """Return why it cannot be fetched; empty once it is here. Raises OSError."""
+        """Fetch an image; return why that failed, empty if it succeeded. Raise OSError."""
         words = podman.PodmanSink(sink)
         try:
             async with self._used_by_podman(changes=True):
@@ -227,8 +228,8 @@ class ContainerStore:
 
     @asynccontextmanager
     async def _used_by_podman(self, *, changes: bool = False) -> AsyncIterator[None]:
-        """Wrap a command. What one left that `changes` the store and was ended is removed after the last of several:
-        one that only looks makes temporary files as well, and fails over an image that goes meanwhile."""
+        """Wrap a command. Leftovers of a killed command that `changes` the store are removed once no command runs,
+        since all commands make temporary files, and fail if an image disappears meanwhile."""
         self._commands += 1
         try:
             yield
@@ -240,7 +241,8 @@ class ContainerStore:
                 await asyncio.to_thread(remove, self._set_aside())
 
     def _set_aside(self) -> Path:
-        """Return the directory of leftovers, moved out of the store at once, since no command begins meanwhile."""
+        """Move leftovers out of the store, and return their directory. There is no await, so no command begins
+        meanwhile."""
         aside, gone = self._place / "fetching", self._place / f"gone-{fresh()}"
         podman.take_out_orphans(self._place / "root", aside)
         aside.rename(gone)
@@ -266,7 +268,7 @@ class ContainerStore:
     async def tried(
         self, confined: Confined, box: Mapping[str, Any], place: Path, sink: Sink, cancel: asyncio.Event
     ) -> int | str:
-        """Run a program of an image in a box, held to limits as those of jobs are.  See `ProcessKeeper.run`."""
+        """Run a program of an image in a box, with the same limits as jobs; see `ProcessKeeper.run`."""
         return await self._keeper.run(
             confined,
             build="images",
@@ -282,14 +284,14 @@ class ContainerStore:
         )
 
     async def _podman(self, *words: str) -> str:
-        """Return the output. Raises OSError."""
+        """Run podman, and return its output. Raise OSError."""
         program = {"do": "program", "command": self._command(words), "environment": self._environment, "box": self._box}
         async with self._used_by_podman():
             return (await run_to_end(self._keeper.errand(self._spaces, **program, stdin="", inputs={}))).output
 
     @property
     def _box(self) -> dict[str, Any]:
-        """Return podman's path of the store: its real path is closed to everybody."""
+        """Return a box that shows the store to podman at another path: nobody may access its real path."""
         return boxes.box_of(binds=[(str(self._place), "/images", True)], owner=NUMBERS.first)
 
     @property
@@ -314,7 +316,7 @@ class ContainerStore:
         ]
 
     async def _inspected(self, name: str) -> dict[str, Any] | None:
-        """Return podman's description of an image; None if it is missing. JSON. Raises OSError."""
+        """Return podman's description of an image; None if the image is missing. JSON. Raise OSError."""
         if await self._podman("images", "--quiet", "--filter", f"reference={name}") == "":
             return None
         found: dict[str, Any] = json.loads(await self._podman("image", "inspect", name))[0]  # JSON
@@ -331,17 +333,17 @@ class ContainerStore:
         overlay = self._place / "root/overlay"
         layers = _layers(overlay, Path(found["GraphDriver"]["Data"]["UpperDir"]).parent.name)
         if len(layers) > LAYERS_MAX:
-            raise NoImage(f"the image {name} has {len(layers)} layers; {LAYERS_MAX} are the most")
+            raise NoImage(f"the image {name} has {len(layers)} layers; at most {LAYERS_MAX} are possible")
         settings = (found.get("Config") or {}).get("Env") or []
         if sum(map(len, settings)) > VARIABLES_SIZE_MAX_BYTES:
-            raise NoImage(f"the variables that the image {name} sets are too large together")
+            raise NoImage(f"the variables that the image {name} sets together are too large")
         pairs = (one.partition("=") for one in settings)
         environment = {key: value for key, _, value in pairs if _VARIABLE.fullmatch(key) and "\0" not in value}
         return Image(name, found["Id"], found["Digest"], overlay, tuple(layers), environment)
 
     async def _tidy(self, newest: Image) -> None:
-        """Remove images nobody uses, the least recently used first, until the rest takes half of the space at most.
-        Raise OSError, or NoImage if the newest is too large."""
+        """Remove unused images, the least recently used first, while all images use more than half of the space. Raise
+        OSError, or NoImage if the newest is too large."""
         most = self.supply.size_max_bytes
         used = self.supply.place / "used"
         async with self._choosing:
@@ -384,7 +386,7 @@ def _touched_s(file: Path) -> float:
 
 
 def _layers(overlay: Path, uppermost: str) -> list[str]:
-    """Return an image's layers, each by its short name.  Raises OSError."""
+    """Return the short names of an image's layers.  Raise OSError."""
     if not _LAYER.fullmatch(uppermost):
         raise OSError(f"{uppermost!r} is not a layer")
     lower = overlay / uppermost / "lower"
@@ -392,7 +394,7 @@ def _layers(overlay: Path, uppermost: str) -> list[str]:
     found = [f"l/{(overlay / uppermost / 'link').read_text()}", *below]
     for layer in found:
         directory = (overlay / layer).resolve()
-        # podman runs as nobody and wrote these files: after a flaw in it they could name any directory.
+        # podman wrote these files without privileges: after an exploit of a flaw in it, they could name any directory.
         if not _LINK.fullmatch(layer) or directory.parent.parent != overlay.resolve() or directory.name != "diff":
             raise OSError(f"{layer!r} is not a layer")
     return found

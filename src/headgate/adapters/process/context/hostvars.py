@@ -1,15 +1,15 @@
-"""Give playbooks the variables of the job, and the facts of playbooks before them, by their rights.
+"""Give playbooks the variables of the job, and the facts of earlier playbooks, according to their rights.
 
-In Ansible a variable may be a template, which runs programs, reads files and names other variables.  A playbook that is
-trusted or has secrets gets what a job's variables come to where nobody has any rights, as plain texts; and none that
-tells Ansible which programs to start.
+In Ansible, a variable may be a template, which runs programs, reads files and uses other variables.  A playbook that is
+trusted or has secrets gets the values of a job's variables as plain strings, evaluated without any rights, and none
+that tells Ansible which programs to start.
 
-Ansible keeps facts in a directory of JSON (`fact_caching = jsonfile`), and each playbook has one of its own: the facts
-that it ends with are read here, strictly, and the next playbook begins with them.  A fact overrules the inventory, and
-some facts tell Ansible what to run.  So a playbook takes a fact as a fact only from those that have every right it has
-itself; from others it gets it as a variable of the inventory, beneath those of the job and under the same rules: a
-plain text that says nothing to Ansible.  A fact with a secret goes to nobody who lacks that secret, and facts of this
-machine, where each context has a home of its own, stay in their context.
+Ansible keeps facts in a directory of JSON files (`fact_caching = jsonfile`), and each playbook has its own: the facts
+with which it ends are parsed here, strictly, and the next playbook begins with them.  A fact overrides the inventory,
+and some facts tell Ansible what to run.  So a playbook accepts a fact as a fact only from playbooks that have all of
+its own rights; facts of others become variables of the inventory, below those of the job and under the same rules:
+plain strings without meaning for Ansible.  A fact with a secret goes only to playbooks with that secret, and facts of
+this machine, where each context has its own home, stay in their context.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from headgate.gate.state.works import BuildSpec
 LOCALHOST = "localhost"
 EVALUATED_SIZE_MAX_BYTES = 2_000_000
 OWN_VARIABLE = "headgate_values"
-"""Variable that says which variables to evaluate, and where to write the values."""
+"""Variable with the names of the variables to evaluate, and the files for the values."""
 RAW_VARIABLE = "unsafe_vars"
-"""Variable with all variables of the job. A playbook with more rights than the job's author finds their values only
-there: a template that it evaluated, even to print a host's variables, would be the author's program."""
+"""Variable with all variables of the job. A playbook with more rights than the job's author gets unevaluated values
+only here: if it evaluated a template, even to print a host's variables, it would run the author's program."""
 HARMLESS = frozenset(
     (
         "ansible_shell_type",
@@ -48,7 +48,7 @@ HARMLESS = frozenset(
         "ansible_winrm_transport",
     )
 )
-"""Variables of Ansible itself that are safe to set: they name no program, file or argument of one."""
+"""Variables of Ansible itself that are safe to set: they name no program, file or argument of a program."""
 _VARIABLE_PREFIX = "ansible_"
 _TEXT = "tag:yaml.org,2002:str"
 HOSTS_MAX = 500
@@ -74,11 +74,11 @@ Values = Mapping[str, Mapping[str, Any]]
 
 
 class LiteralText(str):
-    """Represent text that is taken literally, even if it looks like a template."""
+    """Represent text that Ansible uses literally, even if it looks like a template."""
 
 
 def literal(value: Any) -> Any:  # JSON
-    """Return the value with every text, also in names, taken literally."""
+    """Return the value with every string, even in names, marked as literal."""
     if isinstance(value, dict):
         return {LiteralText(key): literal(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -88,8 +88,8 @@ def literal(value: Any) -> Any:  # JSON
 
 class _Dumper(yaml.CSafeDumper):
     def text(self, value: LiteralText) -> yaml.ScalarNode:
-        """Represent a text as `!unsafe`. Ansible 2.19 takes an `!unsafe` text that looks like a number, a date or a
-        truth value for one: such texts, which are no templates, are only quoted."""
+        """Represent a string as `!unsafe`. Ansible 2.19 converts an `!unsafe` string that looks like a number, a date
+        or a boolean: such strings, which are not templates, are only quoted."""
         kinds = self.yaml_implicit_resolvers.get(value[:1], ())
         plain = any(pattern.match(value) for _, pattern in kinds)
         return self.represent_scalar(_TEXT if plain else "!unsafe", str(value), style='"')
@@ -129,15 +129,15 @@ class JobVariables:
         return {**found, **job.host_vars.get(host, {}), **job.extra_vars}
 
     def harmless(self, hosts: Iterable[str]) -> Values:
-        """Return the variables that a playbook with more rights may have, with the job's values."""
+        """Return the job's variables, unevaluated, that a playbook with more rights may have."""
         places = dict.fromkeys((*hosts, LOCALHOST))
         return {host: {name: v for name, v in self.on(host).items() if is_permitted(name, v)} for host in places}
 
 
 def is_permitted(name: str, value: Any) -> bool:
     """Return whether a playbook with more rights may get a variable of a job."""
-    # ansible_python_interpreter, ansible_ssh_common_args and many more name programs to start: nothing but a list of
-    # harmless ones is safe, as each version adds others.
+    # ansible_python_interpreter, ansible_ssh_common_args and many more name programs to start: only a list of harmless
+    # ones is safe, as each version adds others.
     if name.startswith(_VARIABLE_PREFIX):
         return name in HARMLESS and not templates(value)
     return name not in RESERVED_VARS
@@ -161,8 +161,8 @@ def templates(value: Any) -> bool:  # JSON
 
 
 def evaluation_arguments(wanted: Values, place: str, elsewhere: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the arguments of the action `headgate_values`: it writes one file a host, and gathers the facts of those
-    `elsewhere` whose variables name one. JSON."""
+    """Return the arguments of the action `headgate_values`, which writes one file for each host, and gathers the facts
+    of hosts in `elsewhere` whose variables use facts. JSON."""
     variables = plain(wanted)
     return {
         "names": {host: sorted(names) for host, names in variables.items()},
@@ -172,7 +172,7 @@ def evaluation_arguments(wanted: Values, place: str, elsewhere: Iterable[str] = 
 
 
 def _names_facts(value: Any) -> bool:  # JSON
-    """Return whether it contains a template that names a fact of a host."""
+    """Return whether the value contains a template that uses a fact of a host."""
     if isinstance(value, Mapping):
         return any(_names_facts(key) or _names_facts(inner) for key, inner in value.items())
     if isinstance(value, list | tuple):
@@ -181,20 +181,21 @@ def _names_facts(value: Any) -> bool:  # JSON
 
 
 def evaluated(text: bytes, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that it wrote for one host, in place of the `wanted` variables. Raises ValueError."""
+    """Return the values of the `wanted` variables, from the file of `headgate_values` for one host. Raise
+    ValueError."""
     try:
         found = msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"what they come to cannot be read: {error}") from error
-    # Not evaluated: is_permitted let only those pass that contain no template.
+        raise ValueError(f"the result cannot be read: {error}") from error
+    # These were not evaluated: is_permitted accepts only those without templates.
     own = {name: value for name, value in wanted.items() if name.startswith(_VARIABLE_PREFIX)}
-    # Only the wanted names: the file was written where a job's templates ran, which may have added any.
+    # Accept only the wanted names: a job's templates ran where the file was written, and may have added others.
     return own | {name: found[name] for name in wanted if name in found}
 
 
 @dataclass(frozen=True, slots=True)
 class _Fact:
-    """Represent a fact that a playbook left otherwise than it found it."""
+    """Represent a fact that a playbook changed."""
 
     by: PlaybookContext
     host: str
@@ -219,8 +220,8 @@ class FactCache:
     """Context -> Ansible's format of its facts: prefix of file names, and whether facts are a payload."""
 
     def known(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
-        """Return the facts with which such a playbook begins, by host. JSON."""
-        # The rule of this module: taken as a fact only from who has every right that the reader has.
+        """Return the facts with which a playbook of this context begins, by host. JSON."""
+        # This is the rule of this module: accept facts only from playbooks with all rights of the reader.
         covered = (fact for fact in self._left if fact.allowed_in(context) and fact.by.covers(context))
         return _folded(fact for fact in covered if fact.by == context or not self._of_here(fact))
 
@@ -228,12 +229,12 @@ class FactCache:
         return fact.host in self.here and fact.name.startswith(_FACT_PREFIXES)
 
     def from_fewer_rights(self, context: PlaybookContext) -> dict[str, dict[str, Any]]:
-        """Return the facts from playbooks with fewer rights than such a playbook, by host: for variables. JSON."""
+        """Return the facts from playbooks with fewer rights than this context, by host, for use as variables. JSON."""
         others = (fact for fact in self._left if fact.allowed_in(context) and not fact.by.covers(context))
         return _folded(fact for fact in others if _plain_variable(fact.name))
 
     def offer(self, context: PlaybookContext, place: Path) -> None:
-        """Write the facts with which such a playbook begins into its own directory. Raises OSError."""
+        """Write the facts with which a playbook of this context begins into its own directory. Raise OSError."""
         prefix, payload = next((form for by, form in self._forms.items() if by.covers(context)), ("", False))
         place.mkdir()
         for host, facts in self.known(context).items():
@@ -242,8 +243,8 @@ class FactCache:
             (place / f"{prefix}{host}").write_bytes(content)
 
     def learn(self, context: PlaybookContext, place: Path, secrets: Iterable[str]) -> list[str]:
-        """Collect the facts in a playbook's own directory; `secrets` are its secret texts. Return, for people, which
-        facts are rejected. Raises OSError."""
+        """Collect the facts in a playbook's own directory; `secrets` are its secret strings. Return messages about
+        rejected facts. Raise OSError."""
         before, problems = self.known(context), list[str]()
         try:
             with Directory.at(place.parent) as parent, parent.below(place.name) as directory:
@@ -251,16 +252,16 @@ class FactCache:
         except FileNotFoundError:
             return []  # the playbook gathered no facts
         except Strange as strange:
-            return [f"Its facts are not kept: {strange}"]
+            return [f"Its facts are not stored: {strange}"]
         censor = Censor()
         censor.learn(secrets)
-        # With problems, a host that is missing may be one that was rejected: its facts are not taken for removed.
+        # After problems, a missing host may be one that was rejected: do not treat its facts as removed.
         for host in found if problems else {**before, **found}:
             old, new = before.get(host, {}), found.get(host, {})
             for name in {**old, **new}:
                 value = new.get(name, _GONE)
                 if value != old.get(name, _GONE):
-                    # The name counts, too: a playbook can hide a secret in a key.
+                    # Check the name, too: a playbook can hide a secret in a key.
                     secret = value is not _GONE and censor.value({name: value}) != {name: value}
                     self._left.append(_Fact(context, host, name, value, secret))
         return problems
@@ -268,10 +269,10 @@ class FactCache:
     def _read(self, by: PlaybookContext, place: Directory, problems: list[str]) -> dict[str, dict[str, Any]]:
         """Return the facts of each host.  Raises OSError."""
         found, left = dict[str, dict[str, Any]](), TOTAL_SIZE_MAX_BYTES
-        # Cut before the sort: a directory can have more names than memory holds.
+        # Cut before sorting: a directory can have more names than fit into memory.
         names = sorted(islice(place.names(), HOSTS_MAX + 1))
         if len(names) > HOSTS_MAX:
-            problems.append(f"Facts are kept of {HOSTS_MAX} hosts at most")
+            problems.append(f"Facts of at most {HOSTS_MAX} hosts are stored")
         for name in names[:HOSTS_MAX]:
             try:
                 text = place.read(name, SIZE_MAX_BYTES) or b""
@@ -280,14 +281,14 @@ class FactCache:
                     raise ValueError(_TOO_LARGE)
                 facts, payload = _facts_of(text)
             except (ValueError, RecursionError, Strange) as error:
-                problems.append(f"The facts of {shown(name)} are not kept: {error}")
+                problems.append(f"The facts of {shown(name)} are not stored: {error}")
                 continue
             begins = _FILE_PREFIX.match(name) if payload else None
             prefix = begins[0] if begins else ""
             host = name.removeprefix(prefix)
             # The name becomes a path in the next playbook's directory.
             if host in ("", ".", "..") or len(os.fsencode(host)) > NAME_SIZE_MAX_BYTES:
-                problems.append(f"The facts of {shown(name)} are not kept: that is not a name of a host")
+                problems.append(f"The facts of {shown(name)} are not stored: that is not the name of a host")
                 continue
             self._forms[by] = prefix, payload
             found[host] = facts
@@ -311,7 +312,7 @@ def _plain_variable(name: str) -> bool:
 
 
 def _facts_of(text: bytes) -> tuple[dict[str, Any], bool]:
-    """Return the facts in a file, without what Ansible keeps beside a value; and whether they are a payload.  Raises
+    """Return the facts in a file, without Ansible's metadata of values, and whether they are a payload.  Raise
     ValueError, RecursionError."""
     content = msgspec.json.decode(text, type=dict[str, Any])
     payload = _PAYLOAD in content
@@ -324,10 +325,9 @@ def _plain_values(value: Any, depth: int) -> Iterator[Any]:
     """Yield the value as plain JSON; nothing if it has, or contains, no JSON form. Raise ValueError if it is nested
     deeper than `depth`."""
     if not depth:
-        raise ValueError(f"they have more than {DEPTH_MAX} lists and mappings in one another")
+        raise ValueError(f"they have more than {DEPTH_MAX} nested lists and mappings")
     if isinstance(value, dict):
-        # Newer versions of Ansible wrap texts in a mapping that says how they are to be taken; older ones only unsafe
-        # texts.
+        # Newer versions of Ansible wrap all strings in a mapping with their type; older ones wrap only unsafe strings.
         if _UNSAFE in value or (_TAGGED in value and "value" in value):
             yield from _plain_values(value.get(_UNSAFE, value.get("value")), depth - 1)
             return

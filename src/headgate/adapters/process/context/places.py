@@ -1,7 +1,7 @@
-"""Provide places where a playbook may write, beside the shared work directory, and where it finds roles.
+"""Provide the places where a playbook may write, besides the shared work directory, and where it finds roles.
 
-Nothing that one context holds is on a search path of another one, or can be seen there: a playbook that has rights
-which others lack (it is trusted, or it has secrets) runs nothing that those others left.
+No file of one context is on a search path of another context, or visible there: a playbook with rights that others lack
+(it is trusted, or it has secrets) runs nothing that those others left.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class PlaybookContext:
     secrets: frozenset[bytes] = frozenset()
     """Secrets, each as its JSON text."""
     clusters: bool = False
-    """Whether it has a kubeconfig."""
+    """Whether the context has a kubeconfig."""
 
     @property
     def secret(self) -> bool:
-        """Return whether it has secrets, so that what its playbooks leave may have them, too."""
+        """Return whether it has secrets, so that files of its playbooks may contain them."""
         return bool(self.secrets)
 
     def covers(self, other: PlaybookContext) -> bool:
-        """Return whether its playbooks have every right that those of the other one have."""
+        """Return whether its playbooks have all rights of the playbooks of the other context."""
         return (self.trusted or not other.trusted) and self.secrets >= other.secrets
 
     @property
@@ -64,13 +64,13 @@ class PlaybookContext:
 
 @dataclass(slots=True)
 class Contexts:
-    """Make the contexts of one build below `root`, each before its first playbook."""
+    """Create the contexts of one build below `root`, each before its first playbook."""
 
     root: Path
     known_hosts: str = ""
-    """Host keys of the build's machines, initially in each context: programs of a job look for them there."""
+    """Host keys of the build's machines, which each context gets initially, where a job's programs look for them."""
     kubeconfig: bytes = b""
-    """Access to the clusters of the build's nodes, initially in each context; empty if there are none."""
+    """Access to the clusters of the build's nodes, which each context gets initially; empty if there are none."""
     _known: dict[tuple[bool, frozenset[bytes]], PlaybookContext] = field(default_factory=dict)
 
     def of(self, book: Playbook) -> PlaybookContext:
@@ -92,9 +92,11 @@ class Contexts:
         return self._known[key]
 
     def forget(self) -> None:
-        """Remove files of playbooks with secrets, and access to clusters, even if the rest is kept."""
+        """Remove the files of playbooks with secrets, and the access to clusters, even if the build's directory
+        stays.
+        """
         for context in self._known.values():
-            # A tool may have written what it was given into its home or its temporary files.
+            # A tool may have written the secrets into its home or its temporary files.
             if context.secret:
                 remove(context.root)
             elif context.clusters:
@@ -106,8 +108,8 @@ def offer_roles(role: JobRole, tree: Path, links: Path) -> Path | None:
     none."""
     if (tree / "roles").is_dir():
         return tree / "roles"
-    name = quote(role.name, safe="")  # users choose it: make it one name, no path
-    # A name of dots alone would lead out of the directory of links.
+    name = quote(role.name, safe="")  # users choose it, so make it a single name
+    # A name that consists of dots would lead out of the directory of links.
     if not any((tree / part).is_dir() for part in _ROLE_PARTS) or not name.strip("."):
         return None
     place = links / quote(role.project, safe="")

@@ -1,1 +1,1 @@
-"""Give builds networks: outbound to the world, never to this machine, the fleet or each other."""
+"""Give builds networks, with access to the outside, but not to this machine, the fleet or each other."""

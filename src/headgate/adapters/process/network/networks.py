@@ -1,6 +1,6 @@
-"""Make the network of a build: none, the world outside, or this machine's; and the listeners in it.
+"""Make the network of a build: none, one with access to the outside, or this machine's; and the listeners in it.
 
-Where this process is not root, the rules are in the network of the build, which belongs to a user namespace in which no
+If this process is not root, the rules are in the network of the build, which belongs to a user namespace in which no
 job has a capability.
 """
 
@@ -35,10 +35,10 @@ WITHOUT_NETWORK = "Jobs have no network: {}"
 ADDRESSES_KNOWN_S = 60.0
 """How long the addresses of a machine of the fleet are cached."""
 RESOLVE_AGAIN_S = 5.0
-"""How long a name that cannot be resolved is not tried again, since a resolver that is down delays each build."""
+"""How long to wait before resolving a failed name again, since a resolver that is down delays each build."""
 UNRESOLVED = (
     "The name %s of a machine of the fleet cannot be resolved: jobs can reach that machine, unless "
-    "[executor] sandbox_network_deny has its addresses"
+    "[executor] sandbox_network_deny contains its addresses"
 )
 HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 DEVICE = Path("/dev/net/tun")
@@ -77,11 +77,11 @@ class Networks:
         self._keeper, self._choice, self._fleet = keeper, choice, fleet
         self._way: Veth | Tap | None = None
         self.user: Spaces = NOWHERE_ELSE
-        """User namespace in which this process is root; not used if it is root anyway."""
+        """User namespace in which this process is root; unused if it is root anyway."""
         self._known: dict[str, tuple[float, list[Ip]]] = {}
-        """Name of a machine -> until when its addresses are cached, and the last that were found."""
+        """Name of a machine -> until when its addresses are cached, and the addresses that were found last."""
         self._unresolved = set[str]()
-        """Names of the fleet whose failure to resolve is in the log."""
+        """Names of the fleet whose failure to resolve was logged."""
         self.usable = False
         """Whether builds can have networks of their own."""
         self.lacks: list[str] = []
@@ -93,7 +93,7 @@ class Networks:
         if OUTSIDE not in (self._choice.trusted, self._choice.untrusted):
             return
         why = "this executor is not root, and has no user namespace" if not self.usable else ""
-        # A root executor within a container may lack the right to make rules on the host, but still have /dev/net/tun.
+        # An executor that is root in a container may not be allowed to make rules on the host, but have /dev/net/tun.
         for begin in (self._begin_veth, self._begin_tap) if self.usable else ():
             try:
                 await begin()
@@ -104,7 +104,7 @@ class Networks:
         log.warning(self.lacks[-1])
 
     async def _begin_veth(self) -> None:
-        """Begin networks with pairs of interfaces where this process is root, else by tap.  Raise OSError."""
+        """Prepare networks with pairs of interfaces if this process is root, otherwise with tap.  Raise OSError."""
         if os.geteuid() != 0:
             return await self._begin_tap()
         veth = Veth(self._keeper)
@@ -115,10 +115,10 @@ class Networks:
             log.warning(text)
 
     async def _begin_tap(self) -> None:
-        """Try a network by tap, and use that from now on if it works.  Raise OSError."""
+        """Try a network with tap, and use tap from now on if that works.  Raise OSError."""
         tap = Tap(self._keeper)
         tap.begin()
-        # Tried once with a whole network: each of the device, the program and the rules may be refused here.
+        # Try it once with a complete network: this machine may refuse the device, the program or the rules.
         async with self._made() as spaces, tap.way_out(spaces, await self._denied()):
             self._way = tap
 
@@ -140,15 +140,15 @@ class Networks:
     ) -> AsyncIterator[Network]:
         """Open a network for the context. `earlier` serves files of earlier builds. Raise OSError."""
         if kind == HOST or not self.usable:
-            # Without namespaces of ours bubblewrap can still make an empty network. No build gets more than it was
-            # meant to.
+            # Without namespaces of ours, bubblewrap can still make an empty network, so that no build gets more
+            # access than it should.
             yield Network(self.user, cut=kind != HOST)
             return
         outside, denied = kind == OUTSIDE and self._way is not None, await self._denied()
         async with contextlib.AsyncExitStack() as stack:
             spaces = await stack.enter_async_context(self._made())
             if isinstance(self._way, Veth) and outside:
-                # With each build, since machines join the fleet and addresses of this one change while it runs.
+                # Update this for each build, since machines join the fleet, and this machine's addresses change.
                 await self._way.deny(denied)
                 stack.push_async_callback(self._way.remove, await self._way.add(spaces["net"]))
             elif isinstance(self._way, Tap) and outside:
@@ -164,16 +164,16 @@ class Networks:
     @contextlib.asynccontextmanager
     async def _made(self) -> AsyncIterator[Spaces]:
         net = (await self._keeper.errand(self.user, do="net")).made
-        assert net is not None, "the errand makes one"
+        assert net is not None, "this errand returns a descriptor"
         try:
             yield {**self.user, "net": net}
         finally:
             os.close(net)
 
     async def _denied(self) -> DeniedNetworks:
-        """Return the present denied networks."""
+        """Return the networks that are currently denied."""
         fleet = [address for name in self._fleet() for address in await self._fleet_addresses(name)]
-        # This machine's own addresses as well: a build would reach its services by their outside address.
+        # Include this machine's own addresses: a build could reach its services at their outside address.
         return DeniedNetworks.of([*self._choice.deny, *(single(str(one)) for one in (*fleet, *own_addresses()))])
 
     async def _fleet_addresses(self, name: str) -> list[Ip]:
@@ -181,15 +181,15 @@ class Networks:
         if found:
             self._unresolved.discard(name)
         elif name not in self._unresolved:
-            # Builds run all the same: the host name of a container is often known to no resolver, and nothing can be
-            # denied of a machine without addresses.
+            # Builds run anyway: often no resolver knows the host name of a container, and a machine without addresses
+            # cannot be denied.
             self._unresolved.add(name)
             log.warning(UNRESOLVED, name)
         return found
 
     async def _addresses(self, name: str) -> list[Ip]:
-        """Return the addresses of a machine, the last known ones while its name cannot be resolved; none if it never
-        could."""
+        """Return the addresses of a machine; while its name cannot be resolved, the last known ones; none if there are
+        none."""
         until_s, found = self._known.get(name, (-math.inf, []))
         if time.monotonic() < until_s:
             return found
@@ -198,8 +198,8 @@ class Networks:
             resolved = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
             found = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in resolved]
         except OSError as error:
-            # What was denied stays denied, or a failing resolver would open the way to the fleet. Read again, since
-            # another build may have resolved the name meanwhile.
+            # What was denied stays denied: otherwise a failing resolver would give access to the fleet. Read the cache
+            # again, since another build may have resolved the name meanwhile.
             _, found = self._known.get(name, (0.0, []))
             if found:
                 cached_s = RESOLVE_AGAIN_S
@@ -210,19 +210,20 @@ class Networks:
     async def _open_listeners(
         self, listeners: _Listeners, targets: Iterable[sockets.NetworkTarget], denied: DeniedNetworks | None
     ) -> bytes:
-        """Open listeners for what a build cannot reach (None denied: nothing); return /etc/hosts. Raise OSError."""
+        """Open listeners for targets that the build itself cannot reach; return /etc/hosts. `denied` is None if the
+        build can reach nothing itself. Raise OSError."""
         lines = []
         for target in dict.fromkeys(targets):
             addresses = await self._addresses(target.host)
             for address in addresses:
-                # What a build reaches by itself gets no listener: a relay would only cost the executor's time.
+                # A target that the build can reach itself needs no listener: a relay would only cost the executor time.
                 if denied is None or address in denied:
                     await listeners.add(
                         str(address),
                         target.port,
                         sockets.forwarding_to(sockets.NetworkTarget(str(address), target.port)),
                     )
-            # The name of a machine may be known to this executor's resolver only.
+            # Perhaps only this executor's resolver knows the name of the machine.
             if target.host not in map(str, addresses):
                 lines += [f"{address} {target.host}" for address in addresses]
         return (HOSTS + "".join(f"{line}\n" for line in dict.fromkeys(lines))).encode()
@@ -249,8 +250,8 @@ class _Listeners:
         self._at = set[tuple[str, int]]()
 
     async def add(self, address: str, port: int, serve: sockets.Serve) -> int:
-        """Return the port, a free one if 0 is requested. Raises OSError."""
-        # Two nodes may share an address and a port, and an address takes one listener.
+        """Listen at an address and port, and return the port; 0 requests a free one. Raise OSError."""
+        # Two nodes may share an address and a port, which can have only one listener.
         if (address, port) in self._at:
             return port
         listening = await self._listening("tcp", address, port)
@@ -260,7 +261,7 @@ class _Listeners:
         return found
 
     async def answer_names(self, servers: Sequence[Ip]) -> None:
-        """Relay questions about names to these servers.  Raise OSError."""
+        """Relay name queries to these servers.  Raise OSError."""
         listening = await self._listening("udp", sockets.NAMES_ADDRESS, sockets.NAMES_PORT)
         self._served.append(asyncio.ensure_future(sockets.relay_names(listening, list(servers))))
         await self.add(
@@ -272,7 +273,7 @@ class _Listeners:
     async def _listening(self, kind: str, address: str, port: int) -> socket.socket:
         errand = {"do": "listen", "kind": kind, "address": address, "port": port}
         made = (await self._keeper.errand(self._spaces, **errand)).made
-        assert made is not None, "the errand makes one"
+        assert made is not None, "this errand returns a descriptor"
         return socket.socket(fileno=made)
 
     async def close(self) -> None:
@@ -290,14 +291,14 @@ def own_addresses() -> list[Ip]:
 
 
 class Tap:
-    """Give networks a way out by a device that a program in user space serves."""
+    """Give networks a way out through a device that a program in user space serves."""
 
     def __init__(self, keeper: ProcessKeeper) -> None:
         self._keeper = keeper
         self._program = ""
 
     def begin(self) -> None:
-        """Prepare networks by tap. Raise OSError if the machine does not support them."""
+        """Prepare networks with tap. Raise OSError if the machine does not support them."""
         if not os.access(DEVICE, os.R_OK | os.W_OK):
             raise OSError(f"{DEVICE} cannot be opened by user {os.geteuid()}")
         self._program = next((name for name in PROGRAMS if found_program(name)), "")
@@ -309,9 +310,9 @@ class Tap:
     @contextlib.asynccontextmanager
     async def way_out(self, spaces: Spaces, denied: DeniedNetworks) -> AsyncIterator[None]:
         """Give the network a way out for the context. Raise OSError."""
-        # The rules come before the way out, so that there is no moment at which a build reaches a denied address.
+        # Make the rules before the way out, so that a build can never reach a denied address.
         await self._keeper.program(spaces, ["nft", "-f", "-"], "\n".join(_rules(denied)))
-        # Both programs take a network namespace by a process in it, and the build has none yet.
+        # Both programs find a network namespace by a process in it, and the build has no process yet.
         async with self._held(spaces, []) as (pid, _):
             words = [word.format(pid=pid) for word in PROGRAMS[self._program]]
             async with self._held(NOWHERE_ELSE, [self._program, *words]) as (_, carrier):
@@ -320,9 +321,9 @@ class Tap:
 
     @contextlib.asynccontextmanager
     async def _held(self, spaces: Spaces, command: list[str]) -> AsyncIterator[tuple[str, socket.socket]]:
-        """Hold a process for as long as the context lasts; yield its number, and a socket that closes when it ends."""
+        """Hold a process while the context lasts; yield its id, and a socket that closes when the process ends."""
         done = await self._keeper.errand(spaces, do="hold", command=command)
-        assert done.made is not None, "the errand makes one"
+        assert done.made is not None, "this errand returns a descriptor"
         with socket.socket(fileno=done.made) as other:
             other.setblocking(False)
             yield done.output, other
@@ -342,17 +343,17 @@ class Tap:
                     break  # the program has ended
             await asyncio.sleep(LOOK_INTERVAL_S)
         text = " ".join(output.decode(errors="replace").split())
-        raise OSError(f"{self._program} makes no network for a build: {text or 'it says nothing'}")
+        raise OSError(f"{self._program} makes no network for a build: {text or 'it prints nothing'}")
 
 
 def _rules(denied: DeniedNetworks) -> Iterator[str]:
     refused = "reject with icmpx admin-prohibited"
     yield "table inet headgate {"
     yield from denied.sets()
-    # At `output`, because nothing is forwarded here: the build's processes are in the very namespace that has the
+    # Use the hook `output`, because nothing is forwarded here: the build's processes are in the same namespace as the
     # rules.
     yield "chain leaving { type filter hook output priority filter;"
-    # The executor's listeners have denied addresses, put on this loopback: packets to them do not leave.
+    # The executor's listeners have denied addresses on this loopback interface: packets to them do not leave.
     yield 'oifname "lo" accept;'
     yield f"ip daddr @denied4 {refused};"
     yield f"ip6 daddr @denied6 {refused};"

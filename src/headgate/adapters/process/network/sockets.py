@@ -1,7 +1,7 @@
 """Serve sockets in a build's network: relays to a service outside or to resolvers, and files of earlier builds.
 
-A socket listens in the network of the build, and the executor serves its connections, so this works however that
-network is made, and a build reaches nothing but that service.
+A socket listens in the network of the build, and the executor serves its connections.  So this works with every kind of
+network, and gives a build access only to that service.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CONNECT_TIMEOUT_S = 10.0
 CHUNK_SIZE_BYTES = 65_536
 NAMES_PORT = 53
 NAMES_ADDRESS = "127.0.0.1"
-"""Address of the relay in the network of a build."""
+"""Address of the relay for names in the network of a build."""
 QUERIES_MAX = 128
-"""Concurrent queries of one build; further ones get no answer, so that clients repeat them."""
+"""Concurrent queries of one build; further ones get no answer, and clients repeat them."""
 QUERY_TIMEOUT_S = 6.0
 QUERY_SIZE_MAX_BYTES = 4096
 RESOLVERS = Path("/etc/resolv.conf")
@@ -41,7 +41,7 @@ REQUEST_TIMEOUT_S = 30.0
 HEAD_SIZE_MAX_BYTES = 16_384
 
 Serve = Callable[[socket.socket], Awaitable[None]]
-"""Serves one connection and leaves it open, for the listener to close. Raises OSError."""
+"""Serves one connection, which the listener closes afterwards. Raises OSError."""
 ReadLog = Callable[[str, str], AsyncGenerator[bytes, None]]
 """(id of a build, path of a log file) -> the content; raises LookupError before the first piece."""
 
@@ -66,8 +66,7 @@ async def serve_connections(listener: socket.socket, serve: Serve) -> None:
 
     async def serve_one(connection: socket.socket) -> None:
         try:
-            # One side has gone away or cannot be reached: the build sees its connection close, as it would without a
-            # relay.
+            # If one side disappears or cannot be reached, the build sees its connection close, as without a relay.
             with connection, contextlib.suppress(OSError, TimeoutError):
                 await serve(connection)
         finally:
@@ -76,7 +75,7 @@ async def serve_connections(listener: socket.socket, serve: Serve) -> None:
     try:
         with listener:
             while True:
-                # Acquired before accept: further clients wait in the kernel's backlog and take no descriptor of the
+                # Acquire before accept: further clients wait in the kernel's backlog, without using descriptors of the
                 # executor.
                 await free.acquire()
                 connection, _ = await loop.sock_accept(listener)
@@ -88,17 +87,17 @@ async def serve_connections(listener: socket.socket, serve: Serve) -> None:
 
 
 def forwarding_to(target: NetworkTarget) -> Serve:
-    """Return a server that passes bytes to the target and back."""
+    """Return a server that forwards bytes to the target and back."""
 
     async def serve(connection: socket.socket) -> None:
-        # Only the connect is limited; connections to a build's machines may be idle for hours.
+        # Limit only the connect: connections to a build's machines may be idle for hours.
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             other = await _connected(target)
         with other:
             forth = asyncio.ensure_future(_copy(connection, other))
             try:
-                # A client that has sent everything may still wait for the answer, so its end alone does not end the
-                # connection.
+                # A client that has sent everything may still wait for the answer, so do not close the connection when
+                # its input ends.
                 await _copy(other, connection)
                 await forth
             finally:
@@ -126,7 +125,7 @@ async def _connected(target: NetworkTarget) -> socket.socket:
 
 
 async def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy until the source ends, and then close the sink for writing. Raise OSError."""
+    """Copy until the source ends, and then shut down the sink for writing. Raise OSError."""
     loop = asyncio.get_running_loop()
     while piece := await loop.sock_recv(source, CHUNK_SIZE_BYTES):
         await loop.sock_sendall(sink, piece)
@@ -141,13 +140,13 @@ def resolvers(text: str) -> list[Ip]:
         words = line.split()
         if len(words) >= 2 and words[0] == "nameserver":
             with contextlib.suppress(ValueError):
-                # A link-local address carries its interface behind a percent sign.
+                # In a link-local address, the interface follows a percent sign.
                 found.append(ipaddress.ip_address(words[1].partition("%")[0]))
     return found
 
 
 def resolvers_relayed(text: str) -> bytes:
-    """Return the resolv.conf of a build that uses the relay, with the other lines unchanged."""
+    """Return the resolv.conf of a build that uses the relay for names, with the other lines unchanged."""
     rest = [line for line in text.splitlines() if line.split()[:1] != ["nameserver"]]
     return "".join(f"{line}\n" for line in (f"nameserver {NAMES_ADDRESS}", *rest)).encode()
 
@@ -158,7 +157,7 @@ def resolvers_reachable(found: Iterable[Ip], denied: DeniedNetworks) -> bool:
 
 
 async def relay_names(listening: socket.socket, servers: list[Ip]) -> None:
-    """Relay UDP questions until cancelled, with the answer of the first of `servers` that responds."""
+    """Relay UDP queries until cancelled, and return the answer of the first of `servers` that responds."""
     loop, under_way = asyncio.get_running_loop(), set[asyncio.Future[None]]()
 
     async def relay_one(query: bytes, asker: tuple[str, int]) -> None:
@@ -177,7 +176,7 @@ async def relay_names(listening: socket.socket, servers: list[Ip]) -> None:
                     query, asker = await loop.sock_recvfrom(listening, QUERY_SIZE_MAX_BYTES)
                 except OSError:
                     continue  # a client has disappeared
-                # Each query holds a socket of the executor, which a job could exhaust.
+                # Each query uses a socket of the executor, so a job could exhaust its descriptors.
                 if len(under_way) < QUERIES_MAX:
                     task = asyncio.ensure_future(relay_one(query, asker))
                     under_way.add(task)
@@ -187,7 +186,7 @@ async def relay_names(listening: socket.socket, servers: list[Ip]) -> None:
 
 
 async def _answer_of(server: Ip, query: bytes) -> bytes:
-    """Ask a server, and return its answer.  Raise OSError."""
+    """Send a query to a server, and return its answer.  Raise OSError."""
     loop = asyncio.get_running_loop()
     family = socket.AF_INET if server.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as asking:
@@ -200,19 +199,19 @@ def artifact_builds(zuul: Mapping[str, Any]) -> set[str]:
     """Return the builds whose artifacts the `zuul` variable passes to a build."""
     artifacts = zuul.get("artifacts")
     found = (one.get("build") for one in artifacts or () if isinstance(one, Mapping))
-    # Ids of builds are letters and digits; anything else could become a path when it is looked up.
+    # Ids of builds consist of letters and digits; anything else could become a path in a look-up.
     return {build for build in found if isinstance(build, str) and build.isalnum()}
 
 
 def reachable_artifacts(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
-    """Return the artifacts for a build in a network of its own: those that Headgate serves, under whatever root URL it
-    had at the time, are at `ARTIFACTS_ADDRESS`. JSON."""
+    """Return the artifacts for a build with a separate network: those that Headgate serves, under whatever root URL it
+    had at the time, get URLs at `ARTIFACTS_ADDRESS`. JSON."""
     artifacts = zuul.get("artifacts")
     found = list(artifacts) if isinstance(artifacts, list | tuple) else []
     for number, artifact in enumerate(found):
         if not isinstance(artifact, Mapping) or not isinstance(artifact.get("url"), str):
             continue
-        # The root before it is not compared: an operator may have moved the server since the artifact was returned.
+        # Do not compare the root URL: an operator may have moved the server since the artifact was returned.
         _, own, path = artifact["url"].partition(f"/t/{quote(tenant)}/logs/{artifact.get('build')}/")
         if own:
             found[number] = {**artifact, "url": f"http://{ARTIFACTS_ADDRESS}/logs/{artifact['build']}/{path}"}
@@ -220,7 +219,7 @@ def reachable_artifacts(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
 
 
 def serving_files(read: ReadLog, builds: Collection[str]) -> Serve:
-    """Serve one request per connection, for a file of one of `builds`."""
+    """Return a server for one request per connection, for a file of one of `builds`."""
 
     async def serve(connection: socket.socket) -> None:
         speaking = _HttpConnection(connection)
@@ -228,11 +227,11 @@ def serving_files(read: ReadLog, builds: Collection[str]) -> Serve:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 request = await speaking.request()
             if request.method not in (b"GET", b"HEAD"):
-                return await speaking.refuse(405, "files are only read here")
+                return await speaking.refuse(405, "this server only supports GET and HEAD")
             build, path = _named(request.target)
-            # The access check: the path of a request is the job's, and the set of builds is the gate's.
+            # This is the access check: the job chooses the path of a request, and the gate the set of builds.
             if build not in builds or not path:
-                return await speaking.refuse(404, "this is not a file of a build that this one is given artifacts of")
+                return await speaking.refuse(404, "this is not a file of a build whose artifacts this build gets")
             await speaking.answer(read(build, path), body=request.method == b"GET")
         except h11.RemoteProtocolError as error:
             await speaking.refuse(error.error_status_hint, str(error))
@@ -249,7 +248,7 @@ def _named(target: bytes) -> tuple[str, str]:
     if len(parts) != 4 or parts[:2] != ["", "logs"]:
         return "", ""
     path = unquote(parts[3])
-    # Checked after unquoting, or %2e%2e would pass.
+    # Check after unquoting, or %2e%2e would pass.
     return ("", "") if {"", ".", ".."}.intersection(path.split("/")) else (parts[2], path)
 
 
@@ -272,10 +271,11 @@ class _HttpConnection:
             self._http.receive_data(await loop.sock_recv(self._connection, CHUNK_SIZE_BYTES))
 
     async def answer(self, content: AsyncGenerator[bytes, None], *, body: bool) -> None:
-        """Answer with the content if a `body` is wanted, or refuse if it does not exist. Raise OSError."""
+        """Answer with the content (without it if no `body` is wanted), or refuse if it does not exist. Raise
+        OSError."""
         async with contextlib.aclosing(content):
             try:
-                # The first piece tells whether there is such a file, while a status can still be sent.
+                # The first piece shows whether the file exists, while a status can still be sent.
                 first = await anext(content, b"")
             except LookupError as error:
                 return await self.refuse(404, str(error))
@@ -287,7 +287,7 @@ class _HttpConnection:
         await self._send(h11.EndOfMessage())
 
     async def refuse(self, status: int, why: str) -> None:
-        """Refuse a request with a status and why, unless the answer has begun.  Raise OSError."""
+        """Refuse a request with a status and a reason, unless the answer has begun.  Raise OSError."""
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             await self._head(status)
             await self._send(h11.Data(data=f"{why}\n".encode()))

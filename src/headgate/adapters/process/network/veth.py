@@ -1,9 +1,9 @@
-"""Make networks of builds where this process is root: interfaces, rules and forwarding of this machine's.
+"""Make networks of builds if this process is root: with interfaces, rules and forwarding of this machine.
 
 Each build has a pair of interfaces: one end is in its network, the other, named `hg<executor>-<build>`, is here.
-Whatever comes in by it is routed, behind an address of this machine's, unless it is for this machine, for another
-build, or for an address that is denied.  The rules name interfaces by pattern: they are made once, and a build adds
-none.
+Packets that arrive through it are routed, with an address of this machine as their source, unless they are for this
+machine, for another build, or for a denied address.  The rules name interfaces by pattern, so they are made once, and
+builds need no rules of their own.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ log = logging.getLogger("headgate.executor")
 _IPV6 = Path("/proc/sys/net/ipv6/conf")
 ADDRESSES6 = Path("/proc/net/if_inet6")
 _GLOBAL = "00"
-"""Scope in that file of addresses that are reachable from outside."""
+"""Scope of addresses in that file that are reachable from outside."""
 OURS = "hg"
 """Prefix of the names of the network interfaces of builds."""
 KIND = "network"
-# Two addresses for each of 65,536 builds are exactly 198.18.0.0/15, the range for benchmarks (RFC 2544), which is
-# routed nowhere. The IPv6 prefix is a local one and spells "Headg" behind `fd`.
+# Two addresses for each of 65,536 builds fill exactly 198.18.0.0/15, the range for benchmarks (RFC 2544), which is not
+# routed anywhere. The IPv6 prefix is a local one that spells "Headg" after `fd`.
 EXECUTORS_MAX, BUILDS_MAX = 256, 256
 """Most executors on one machine, and most concurrent builds of one executor. Each build has a pair of addresses."""
 FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
 FLOWS_MAX = 4_000
-"""Tracked connections of one build, since the kernel's limit is for the whole machine."""
+"""Most tracked connections of one build, since the kernel's limit is for the entire machine."""
 INTERFACE = re.compile(r"hg(\d{1,3})-\d{1,3}")
 ACCEPTING = "accepting"
-"""Set in the table with the interfaces that accept router advertisements, see `keep_listening`."""
-WITHOUT_SIX = "Jobs reach the world over IPv4 only: {}"
+"""Name of the set of interfaces that accept router advertisements, see `keep_listening`."""
+WITHOUT_SIX = "Jobs reach the outside over IPv4 only: {}"
 FIREWALL = (
-    "A firewall of this machine drops what is forwarded (%s): builds may have no way out. Let it accept what comes in "
-    'by, and goes out to, interfaces named "hg*".'
+    "A firewall of this machine drops forwarded packets (%s): builds may have no way out. Let it accept packets from "
+    'and to interfaces named "hg*".'
 )
 
 
@@ -56,10 +56,11 @@ class Forwarding:
     """Switch the forwarding of one IP version."""
 
     name: str
-    """Name of the switch, for people."""
+    """Name of the switch, for messages."""
     switch: Path
     guard: str
-    """Name of the chain in whose table this executor notes that forwarding was off and is now on for builds alone."""
+    """Name of the chain with which this executor notes, in its table, that forwarding was off and is now on only for
+    builds."""
     family: str
     """Name of the family in nft."""
 
@@ -86,11 +87,11 @@ def has_six(text: str) -> bool:
 
 
 def keep_listening() -> list[str]:
-    """Let interfaces accept router advertisements although the machine forwards; return their names. A forwarding
-    machine would otherwise lose its addresses and its default route."""
+    """Let interfaces accept router advertisements although the machine forwards; return their names. Otherwise a
+    forwarding machine would lose its addresses and its default route."""
     names = []
     for place in sorted(_IPV6.iterdir()):
-        # Written for each interface: "all" and "default" do not change interfaces that exist.
+        # Write to each interface: "all" and "default" do not change existing interfaces.
         if place.name in ("all", "default", "lo") or place.name.startswith(OURS):
             continue
         with contextlib.suppress(OSError):
@@ -102,16 +103,16 @@ def keep_listening() -> list[str]:
 
 
 def listen_as_before(names: Iterable[str]) -> None:
-    """Undo `keep_listening`, once the machine does not forward any more."""
+    """Undo `keep_listening`, once the machine no longer forwards."""
     for name in names:
         with contextlib.suppress(OSError):
-            # An administrator may have changed it since.
+            # Check first, since an administrator may have changed it meanwhile.
             if (_IPV6 / name / "accept_ra").read_text().strip() == "2":
                 (_IPV6 / name / "accept_ra").write_text("1")
 
 
 GUARDED = {FOUR: "guarded", SIX: "guarded6"}
-"""Sets in the table with the interfaces that existed when forwarding was turned on."""
+"""Switch -> name of the set of interfaces that existed when forwarding was turned on."""
 
 
 class Veth:
@@ -124,11 +125,11 @@ class Veth:
         self._six = False
         self._denied: DeniedNetworks | None = None
         self.lacks: list[str] = []
-        """Descriptions, for people, of what builds lack."""
+        """Messages about what builds lack."""
 
     @property
     def _number(self) -> int:
-        assert self._claim is not None, "begun"
+        assert self._claim is not None, "requires `begin`"
         return self._claim.number
 
     @property
@@ -137,9 +138,9 @@ class Veth:
 
     async def begin(self, denied: DeniedNetworks) -> None:
         """Prepare the rules. Raise OSError if this machine does not permit that."""
-        # Before a number is claimed: interfaces that a dead executor left could have the names of ours.
+        # Sweep before claiming a number: interfaces that a dead executor left could have the names of ours.
         await self._sweep()
-        # The number stands in names of interfaces and tables, so that a sweep can tell the living from the dead.
+        # The names of interfaces and tables contain the number, so that a sweep can tell which executors are dead.
         self._claim = claim_any(KIND, 0, EXECUTORS_MAX)
         if self._claim is None:
             raise OSError(f"there are {EXECUTORS_MAX} executors with networks on this machine already")
@@ -148,7 +149,7 @@ class Veth:
             self._six = SIX.on
             await self._nft("\n".join(self._rules(denied, guards, accepting)))
             for one in guards:
-                one.turn(on=True)  # another executor's last build may have just turned it off
+                one.turn(on=True)  # another executor that ended may just have turned it off
             self._denied = denied
         except OSError:
             self._claim.close()
@@ -158,45 +159,45 @@ class Veth:
             log.warning(FIREWALL, chain)
 
     async def deny(self, denied: DeniedNetworks) -> None:
-        """Change the denied networks from now on, also for running builds. Raise OSError."""
+        """Change the denied networks from now on, even for running builds. Raise OSError."""
         if denied != self._denied:
             sets = "\n".join(denied.sets())
-            # One transaction: the sets are never empty in between, when a build could reach the fleet.
+            # Use one transaction: if the sets were empty for a moment, a build could reach the fleet.
             flush = "".join(f"flush set inet {self._table} denied{version}\n" for version in (4, 6))
             await self._nft(f"{flush}table inet {self._table} {{\n{sets}\n}}\n")
             self._denied = denied
 
     async def add(self, net: int) -> int:
-        """Give the network namespace a way out and return the number that ends it. Raise OSError."""
+        """Give the network namespace a way out, and return the number with which `remove` ends it. Raise OSError."""
         number = next((n for n in range(BUILDS_MAX) if n not in self._used), None)
         if number is None:
-            raise OSError(f"an executor has networks for {BUILDS_MAX} builds at a time, not for more")
+            raise OSError(f"an executor can have networks for at most {BUILDS_MAX} builds at a time")
         self._used.add(number)
         try:
             place = 2 * (BUILDS_MAX * self._number + number)
-            # Made within the build's namespace, with the peer sent here: it never exists here under the name eth0.
+            # Make the pair in the build's namespace and send the peer here, so that eth0 never exists here.
             inner = [f"link add eth0 type veth peer name hg{self._number}-{number} netns {os.getpid()}"]
             outer = []
             for first, length in [(FIRST4, 31), *([(FIRST6, 127)] if self._six else [])]:
                 outer_address, inner_address = first + place, first + place + 1
-                # Without the search for duplicates, which keeps an address unusable for more than a second.
+                # Skip duplicate address detection, which keeps an address unusable for more than a second.
                 nodad = " nodad" if length == 127 else ""
                 outer.append(f"addr add {outer_address}/{length} dev hg{self._number}-{number}{nodad}")
                 inner += [f"addr add {inner_address}/{length} dev eth0{nodad}", "link set eth0 up"]
                 inner.append(f"route add default via {outer_address} dev eth0")
-            # the route needs the other end to be up
+            # The route can only be added once the other end is up.
             await self._ip("\n".join(line for line in inner if not line.startswith("route")), net=net)
             await self._ip("\n".join([*outer, f"link set hg{self._number}-{number} up"]))
             await self._ip("\n".join(line for line in inner if line.startswith("route")), net=net)
         except BaseException:
-            # Also when cancelled: an interface that outlived the claim of its number would stop the next build.
+            # Do this even after a cancellation: an interface that is left behind would make the next build fail.
             await self.remove(number)
             raise
         return number
 
     async def remove(self, number: int) -> None:
-        """Remove the interfaces; they also go with the namespace, once nothing holds it."""
-        # To its end, however often the caller is cancelled: the number is free once the interface is gone.
+        """Remove the interfaces; they also disappear with the namespace, once nothing holds it."""
+        # Complete this even if the caller is cancelled: the number is free only once the interface is gone.
         await run_to_end(self._remove(number))
 
     async def _remove(self, number: int) -> None:
@@ -217,22 +218,23 @@ class Veth:
         numbers |= {int(found[1]) for name in await self._interfaces() if (found := INTERFACE.fullmatch(name))}
         for number in sorted(numbers):
             held = claim(KIND, number)
-            # Claimed while its remains are removed, so that a starting executor does not take this number meanwhile.
+            # Claim the number while removing its remains, so that a starting executor does not take it meanwhile.
             if held is not None:
                 await self._end(number)
                 held.close()
 
     async def _end(self, number: int) -> None:
-        """Remove everything of an executor.  Forwarding is turned off again by the last one who wanted it turned on."""
+        """Remove everything of an executor.  The last executor that turned forwarding on turns it off again."""
         table, accepting = f"headgate{number}", await self._elements(ACCEPTING)
         guarded = {one: await self._elements(GUARDED[one]) for one in GUARDED if table in await self._guarded(one)}
-        # Added first, since deleting a table that does not exist is an error.
+        # Add the table first, since deleting a table that does not exist is an error.
         await self._nft(f"table inet {table} {{}}\ndelete table inet {table}")
-        # Without tables there is no other executor whose builds would lose their way out.
+        # If there are no tables, there is no other executor whose builds would lose their way out.
         if guarded and not await self._tables():
             bridges = set(await self._interfaces("bridge"))
             for one, names in guarded.items():
-                if bridges <= names:  # else they belong to a container engine that started later and needs forwarding
+                # Other bridges belong to a container engine that started later and needs forwarding.
+                if bridges <= names:
                     one.turn(on=False)
             if not SIX.on:
                 listen_as_before(accepting)
@@ -241,7 +243,7 @@ class Veth:
                 await self._gone(name)
 
     async def _interfaces(self, kind: str = "veth") -> list[str]:
-        """List the interfaces of a kind, made by any process; the ends of pairs are `veth`."""
+        """List the interfaces of a kind, whoever made them; the ends of pairs are of the kind `veth`."""
         lines = (await self._ip("", "-o", "link", "show", "type", kind)).splitlines()
         return [line.split()[1].partition("@")[0].rstrip(":") for line in lines]
 
@@ -250,22 +252,22 @@ class Veth:
             await self._ip(f"link del {name}")
 
     async def _forwarding(self) -> tuple[dict[Forwarding, set[str]], set[str]]:
-        """Turn forwarding on. Return the switches that were off before any executor, with the interfaces of that time;
-        and interfaces that still accept router advertisements. Raise OSError."""
+        """Turn forwarding on. Return the switches that were off before the first executor, with the interfaces of that
+        time, and the interfaces that still accept router advertisements. Raise OSError."""
         guards, accepting = dict[Forwarding, set[str]](), await self._elements(ACCEPTING)
         interfaces = {name for _, name in socket.if_nameindex() if not name.startswith(OURS)}
         for forwarding in (FOUR, SIX):
             if forwarding.on:
-                # Another executor turned it on: the note is copied, because the last one to end must turn it off, and
-                # may be this one.
+                # If another executor turned it on, copy its note, because the last executor to end must turn it off,
+                # which may be this one.
                 if await self._guarded(forwarding):
                     guards[forwarding] = await self._elements(GUARDED[forwarding]) or interfaces
             elif forwarding is FOUR:
                 forwarding.turn(on=True)
                 guards[forwarding] = interfaces
             elif ADDRESSES6.exists() and has_six(ADDRESSES6.read_text()):
-                # Before forwarding is on: the kernel drops the routes it learned from advertisements as soon as it
-                # forwards.
+                # Do this before turning forwarding on: as soon as the kernel forwards, it drops the routes that it
+                # learned from advertisements.
                 names = keep_listening()
                 try:
                     forwarding.turn(on=True)
@@ -285,19 +287,20 @@ class Veth:
         yield f"table inet {self._table} {{"
         yield from denied.sets()
         yield f"set flows {{ typeof iifname; flags dynamic; size {BUILDS_MAX}; }}"
-        # Before connection tracking: packets with a forged source take no entry in the machine's table.
+        # This precedes connection tracking: packets with a forged source must not use entries of the machine's table.
         yield "chain coming { type filter hook prerouting priority raw - 10;"
         yield f"iifname {own_builds} fib saddr . iif oif missing drop;"
         yield "}"
-        # For this machine itself, by any of its addresses: the executor's API, the store and local services.
+        # Refuse packets for this machine itself, at any of its addresses: the executor's API, the store, local
+        # services.
         yield "chain here { type filter hook input priority filter - 10;"
-        # Without these a build could not find the hardware address of its IPv6 gateway.
+        # Without these, a build could not find the hardware address of its IPv6 gateway.
         yield f"iifname {own_builds} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} accept;"
         yield f"iifname {own_builds} {refused};"
         yield "}"
         yield "chain passing { type filter hook forward priority filter - 10;"
         yield f"iifname {own_builds} jump leaving;"
-        # Answers only: nobody outside opens a connection to a build.
+        # Accept only answers: nobody outside may open a connection to a build.
         yield f"oifname {own_builds} ct state established,related accept;"
         yield f"oifname {own_builds} drop;"
         yield "}"
@@ -310,14 +313,15 @@ class Veth:
         yield "accept;"
         yield "}"
         yield from _names(ACCEPTING, accepting)
-        for one, names in guards.items():  # what was not forwarded before is not forwarded now; what comes later may be
+        # Networks between which the machine did not forward before stay separate; later ones may use forwarding.
+        for one, names in guards.items():
             yield from _names(GUARDED[one], names)
             yield f"chain {one.guard} {{ type filter hook forward priority filter - 9;"
             yield f"meta nfproto != {one.family} accept;"
             yield f"oifname {any_build} accept;"
             yield "ct state established,related accept;"
             yield "ct status dnat accept;"
-            # Turning forwarding on for builds must not make this machine a router between its other networks.
+            # Forwarding for builds must not make this machine a router between its other networks.
             yield f"iifname @{GUARDED[one]} drop;"
             yield "}"
         yield "chain hidden { type nat hook postrouting priority srcnat;"
@@ -343,7 +347,7 @@ class Veth:
         return {one["table"] for one in await self._chains() if one["name"] == kind.guard}
 
     async def _elements(self, name: str) -> set[str]:
-        """Return what sets of that name hold, in the tables of all executors."""
+        """Return the elements of the sets with that name in the tables of all executors."""
         listing = json.loads(await self._nft("", "-j", "list", "sets", "inet"))
         sets = [one["set"] for one in listing.get("nftables", []) if "set" in one]
         return {element for one in sets if one["name"] == name for element in one.get("elem", [])}
@@ -364,12 +368,12 @@ class Veth:
     async def _ip(self, batch: str, *words: str, net: int | None = None) -> str:
         """Call ip with these arguments, or with this batch, and return its output. Raise OSError."""
         spaces = NOWHERE_ELSE if net is None else {"net": net}
-        # To its end: the program would go on without us, and make an interface after it has been removed.
+        # Wait for its end: otherwise the program would continue, and might make an interface after its removal.
         return await run_to_end(self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch))
 
 
 def _names(name: str, interfaces: Collection[str]) -> Iterator[str]:
-    """Yield a set of nft with these interfaces; none if there are no interfaces."""
+    """Yield the definition of a set with these interfaces for nft; nothing if there are none."""
     if interfaces:
         elements = ", ".join(f'"{one}"' for one in sorted(interfaces))
         yield f"set {name} {{ type ifname; elements = {{ {elements} }}; }}"

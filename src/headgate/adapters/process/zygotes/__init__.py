@@ -1,1 +1,1 @@
-"""Keep Ansible warm: processes that have imported it already, and that each playbook is a copy of."""
+"""Keep processes that have already imported Ansible, so that each playbook can start as a copy of one."""

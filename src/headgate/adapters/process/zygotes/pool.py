@@ -1,4 +1,4 @@
-"""Keep the zygotes of an executor: one for each Ansible that its builds use, started when the first build does."""
+"""Keep the zygotes of an executor: one for each Ansible that its builds use, started with the first build."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ log = logging.getLogger("headgate.executor")
 
 ZYGOTES_MAX = 3
 PHASES_MAX = 200
-"""Playbooks of one zygote before a new one replaces it, since all of its copies share one memory layout."""
+"""Playbooks of one zygote before a new one replaces it, because all of its copies share one memory layout."""
 IDLE_MAX_S = 900.0
 BEGIN_TIMEOUT_S = 60.0
 FAILURES_MAX = 3
 """Failures in a row after which playbooks of this Ansible start as new processes, until it changes or `AGAIN_S`
 passes."""
 AGAIN_S = 600.0
-"""Pause before another attempt, since a failure may come from builds that used all memory and processors."""
+"""Pause before another attempt, since a failure may be due to builds that used all memory and processors."""
 REASONS_MAX = 100
 _ROOM = {"HEADGATE_ROOM": "." * 16_000, "LANG": "C.UTF-8"}
-"""Reserves space in which a copy writes its own environment, see `entry`."""
-# The path is taken off again before the program begins: a playbook must find no module of Headgate by accident.
+"""Environment of zygotes, which reserves space in which a copy writes its own environment, see `entry`."""
+# The path is removed before the program begins: a playbook must not find a module of Headgate by accident.
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv.pop(1)); from headgate.adapters.process.zygotes import program; "
     "sys.path.pop(); program.main()"
@@ -44,7 +44,7 @@ _PROGRAM = (
 
 
 class Zygote(ProcessKeeper):
-    """Represent one zygote. It is not restarted by itself: when it has ended, requests to it raise Cold."""
+    """Represent one zygote. It is not restarted automatically: when it has ended, requests to it raise Cold."""
 
     def __init__(self, limiter: Limiter) -> None:
         super().__init__(limiter)
@@ -53,7 +53,7 @@ class Zygote(ProcessKeeper):
         self.used_s = time.monotonic()
 
     async def warm(self, program: str, config: str) -> None:
-        """Begin it, with the Python that `program` names.  Raise Cold."""
+        """Start the zygote, with the Python that `program` names.  Raise Cold."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         place, python = str(Path(__file__).parents[4]), interpreter(program)
         try:
@@ -73,40 +73,40 @@ class Zygote(ProcessKeeper):
         try:
             line = await _read_all(reader)
         except TimeoutError as late:
-            raise Cold(f"importing it took more than {BEGIN_TIMEOUT_S:.0f} s") from late
+            raise Cold(f"importing Ansible took more than {BEGIN_TIMEOUT_S:.0f} s") from late
         try:
             report: dict[str, Any] = json.loads(line)  # JSON
         except ValueError as wrong:
-            raise Cold("it ended while it was imported") from wrong
+            raise Cold("the process ended while it imported Ansible") from wrong
         if report["cold"]:
             raise Cold(report["cold"])
         self._marks = report["marks"]
 
     def is_of_now(self) -> bool:
-        """Return whether it runs, and none of its files has changed."""
+        """Return whether the zygote runs, and none of its files has changed."""
         runs = self._process is not None and self._process.poll() is None
         return runs and marks(path for path, *_ in self._marks) == self._marks
 
     @property
     def pid(self) -> int:
-        """Return its process id, 0 if there is none."""
+        """Return the zygote's process id; 0 if there is none."""
         return self._process.pid if self._process else 0
 
     def retire(self) -> None:
-        """Kill this zygote. Its copies continue: each has a supervisor of its own."""
+        """Kill this zygote. Its copies continue, since each has its own supervisor."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                # Not asked to end: it has nothing to save, and `_end` waits for it on the event loop's thread.
+                # Kill it instead of terminating it: it has nothing to save, and `_end` blocks the event loop.
                 os.kill(self._process.pid, signal.SIGKILL)
         self._end()
 
     def _begin(self) -> None:
-        # A keeper would start again by itself; here the caller has to decide, since a new import takes seconds.
+        # Unlike a keeper, do not restart here: the caller must decide, since a new import takes seconds.
         raise Cold("its zygote has ended")
 
 
 async def _read_all(source: int) -> bytes:
-    """Return everything that is written to a pipe until its other end is closed. Raise TimeoutError."""
+    """Return everything that is written to a pipe before its other end is closed. Raise TimeoutError."""
     loop, found = asyncio.get_running_loop(), b""
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb"))
@@ -119,7 +119,7 @@ async def _read_all(source: int) -> bytes:
 
 
 def interpreter(program: str) -> str:
-    """Return the Python that a program of Python names in its first line.  Raise Cold."""
+    """Return the interpreter that a Python program names in its first line.  Raise Cold."""
     try:
         with open(program, "rb") as file:
             first = file.readline(512).decode(errors="replace").strip()
@@ -133,21 +133,21 @@ def interpreter(program: str) -> str:
 
 @dataclass(slots=True)
 class _ZygoteState:
-    """Hold the state of one Ansible."""
+    """Hold the state of one Ansible installation."""
 
     zygote: Zygote | None = None
     failures: int = 0
     failed: Marks = field(default_factory=list)
-    """Its files at the time of the last failure."""
+    """Marks of its program at the time of the last failure."""
     failed_s: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Zygotes:
-    """Start, replace and end zygotes. What keeps a playbook from running warm is logged, each reason once."""
+    """Start, replace and end zygotes. Each reason why a playbook cannot use a zygote is logged once."""
 
     def __init__(self, limiter: Limiter, config: str, *, wanted: bool = True) -> None:
-        """Begin with no zygote.  `config`: the settings that Ansible is imported with, see `program`."""
+        """Make a pool without zygotes.  `config`: the settings with which Ansible is imported, see `program`."""
         self._limiter, self._config, self.wanted = limiter, config, wanted
         self.copies = 0
         """Number of playbooks that ran as copies and have ended."""
@@ -170,8 +170,8 @@ class Zygotes:
 
     @contextlib.asynccontextmanager
     async def lent(self, program: str, cancel: asyncio.Event, timeout_s: float) -> AsyncIterator[Zygote | None]:
-        """Yield the zygote of a program, or None if the playbook is to be a new process. A caller that cannot use the
-        copy raises Cold in the context, which does not pass it on."""
+        """Yield the zygote of a program, or None if the playbook must be a new process. A caller that cannot use the
+        copy raises Cold in the context, which suppresses it."""
         zygote = None
         if self.wanted:
             with contextlib.suppress(TimeoutError):
@@ -188,14 +188,14 @@ class Zygotes:
                 self.copies += 1
 
     def _failed(self, program: str, why: str) -> None:
-        """Log why playbooks of a program are new processes, each reason once."""
+        """Count a failure of a program's zygote, and log each reason once."""
         state = self._of.setdefault(program, _ZygoteState())
         state.failures += 1
         state.failed, state.failed_s = marks([program]), time.monotonic()
-        self.without(f"Playbooks of {program} are new processes, and not copies of one that has Ansible loaded: {why}")
+        self.without(f"Playbooks of {program} run as new processes instead of copies of a zygote: {why}")
 
     def without(self, message: str) -> None:
-        """Log once what is missing."""
+        """Log a message about a missing requirement once."""
         if self.wanted and message not in self._logged and len(self._logged) < REASONS_MAX:
             self._logged.add(message)
             log.warning("%s", message)
@@ -204,14 +204,14 @@ class Zygotes:
         state = self._of.setdefault(program, _ZygoteState())
         async with state.lock:
             found = state.zygote
-            # An upgrade of Ansible replaces files under a running zygote, whose copies would mix both versions.
+            # After an upgrade of Ansible replaces its files, copies of a running zygote would mix both versions.
             if found is not None and (not found.is_of_now() or found.phases >= PHASES_MAX):
                 found.retire()
                 found = state.zygote = None
             if state.failures >= FAILURES_MAX and state.failed != marks([program]):
                 state.failures = 0
             elif state.failures >= FAILURES_MAX and time.monotonic() - state.failed_s >= AGAIN_S:
-                # One more attempt: a failure brings the count back to its limit.
+                # Permit one more attempt: a failure brings the count back to its limit.
                 state.failures = FAILURES_MAX - 1
             if found is None and state.failures < FAILURES_MAX:
                 found = await self._begun(program, state)
@@ -224,8 +224,8 @@ class Zygotes:
     async def _begun(self, program: str, state: _ZygoteState) -> Zygote | None:
         made = Zygote(self._limiter)
         try:
-            # Inside the lock of its state: builds that begin together wait for one import and do not each start their
-            # own.
+            # The lock of the state is held, so builds that begin together wait for one import instead of starting
+            # several.
             await made.warm(program, self._config)
         except Cold as why:
             made.retire()
@@ -236,13 +236,13 @@ class Zygotes:
             raise
         state.zygote = made
         others = sorted((one for one in self._of.values() if one.zygote), key=_used_s)
-        # The least recently used ones; each holds about 50 MB.
+        # Retire the least recently used ones; each uses about 50 MB.
         for other in others[: max(0, len(others) - ZYGOTES_MAX)]:
             _retire(other)
         return made
 
     def _end_idle(self) -> None:
-        """End zygotes that were not used for long; look again when the next one may be due."""
+        """End zygotes that were not used for long; check again when the next one may be due."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -257,7 +257,7 @@ class Zygotes:
             self._timer = asyncio.get_running_loop().call_later(max(1.0, delay_s), self._end_idle)
 
     async def close(self) -> None:
-        """End every zygote; call this once no build runs any more."""
+        """End all zygotes; requires that no build runs."""
         if self._timer is not None:
             self._timer.cancel()
         await end(*self._expected)

@@ -1,13 +1,13 @@
-"""Import Ansible once in a process that knows nothing of any build, and run playbooks in copies of it.
+"""Import Ansible once in a process without data of any build, and run playbooks in copies of it.
 
-The process is a keeper (see `supervisor`) with the Python of an installed Ansible.  What a playbook gets is read
-by the supervisor that the keeper forks: the zygote has only the socket over which one is requested.  Arguments: the
-descriptor of that socket, one for the line with its report, the program, and the settings to import Ansible with.
+The process is a keeper (see `supervisor`) that uses the Python of an installed Ansible.  Only the supervisors that it
+forks read the data of playbooks: the zygote itself has only the socket for requests.  Arguments: the descriptor of that
+socket, a descriptor for the line with its report, the program, and the settings with which to import Ansible.
 
-Ansible reads its settings while it is imported.  So it is imported with settings that have every value of Headgate's,
-but name a place that is made for this alone (`load`); the copy reads the settings of its own playbook (`_reread`).
-Whether anything is left of the first ones is tried at each start (`stale_traces`): no copy runs a playbook with a
-version of Ansible that keeps what it read elsewhere.
+Ansible reads its settings while it is imported.  So it is imported with settings that have all of Headgate's values,
+but name a directory that was made only for this (`load`); the copy reads the settings of its own playbook (`_reread`).
+Each start checks whether any trace of the first settings is left (`stale_traces`): no copy runs a playbook with a
+version of Ansible that stores its settings elsewhere.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ CONFIG_VARIABLE, HOME_VARIABLE = "ANSIBLE_CONFIG", "ANSIBLE_HOME"
 _SHOWN_MAX = 200
 _DRAWN_BYTES = 48
 _FOR_PEOPLE = "Origin"
-"""Tag of newer versions of Ansible with the file in which a value was set, used for messages only."""
+"""Tag in newer versions of Ansible with the file in which a value was set; only messages use it."""
 NOWHERE = "/nonexistent"
-"""Placeholder in the settings for the real directory."""
+"""Placeholder for the real directory in the settings."""
 _EARLY = (
     "ansible.executor.playbook_executor", "ansible.executor.process.worker", "ansible.executor.task_executor",
     "ansible.executor.task_queue_manager", "ansible.inventory.manager", "ansible.module_utils.connection",
@@ -55,7 +55,7 @@ _EARLY = (
     "http.client", "multiprocessing.popen_fork", "multiprocessing.synchronize", "pprint", "pty", "ssl", "tomllib",
     "urllib.request", "xml.dom.minidom", "xml.etree.ElementTree",
 )  # fmt: skip
-"""Modules that every playbook imports. They include no plugins, since a job may have a plugin of the same name."""
+"""Modules that every playbook imports. Plugins are missing, since a job may have a plugin of the same name."""
 
 
 def main() -> None:
@@ -75,7 +75,7 @@ def main() -> None:
 
 def _warmed(config: str) -> str:
     """Return why no copy of this process can run a playbook; empty if one can."""
-    gc.disable()  # while many permanent objects are made
+    gc.disable()  # while many permanent objects are created
     place = load(config)
     for trace in (stale_traces(place, config), shared_memory()):
         if trace:
@@ -83,13 +83,13 @@ def _warmed(config: str) -> str:
     if threading.active_count() > 1 or len(os.listdir("/proc/self/task")) > 1:
         return "importing Ansible starts threads"
     gc.collect()
-    gc.freeze()  # copies share the memory that they do not touch
+    gc.freeze()  # so that copies share memory that they do not modify
     gc.enable()
     return ""
 
 
 def marks(paths: Iterable[str]) -> Marks:
-    """Return marks that change with an installation: a package that is added or removed changes its directory."""
+    """Return marks that change with an installation: adding or removing a package changes its directory."""
     found = []
     for path in paths:
         try:
@@ -101,12 +101,12 @@ def marks(paths: Iterable[str]) -> Marks:
 
 
 def load(config: str) -> str:
-    """Import Ansible with these settings; return the place that they named, which is removed. Raise the errors of the
-    import."""
+    """Import Ansible with these settings; return the directory that they named, which is then removed. Raise the errors
+    of the import."""
     place = tempfile.mkdtemp(prefix="headgate-zygote-")
-    # Ansible puts it into the ids of its tasks.
+    # Ansible puts the node into the ids of its tasks.
     node = uuid.getnode
-    uuid.getnode = lambda: random.SystemRandom().getrandbits(48) | 1 << 40  # no address of this machine
+    uuid.getnode = lambda: random.SystemRandom().getrandbits(48) | 1 << 40  # not an address of this machine
     try:
         _lay(place, config)
         importlib.import_module("ansible.cli.playbook")
@@ -118,7 +118,8 @@ def load(config: str) -> str:
     finally:
         uuid.getnode = node
         os.chdir("/")
-        # A setting that still points there is then an error in a copy and cannot lead to the files of somebody else.
+        # Without the directory, a setting that still points there causes an error in a copy, instead of leading to
+        # somebody else's files.
         shutil.rmtree(place, ignore_errors=True)
         for name in (CONFIG_VARIABLE, HOME_VARIABLE, "HOME"):
             os.environ.pop(name, None)
@@ -135,14 +136,14 @@ def _lay(place: str, config: str) -> None:
 
 
 def stale_traces(place: str, config: str) -> str:
-    """Return the traces that a copy of this process would still have of the settings it was loaded with; empty if there
-    are none. Raise OSError."""
+    """Return the traces of the import's settings that a copy of this process would still have; empty if there are none.
+    Raise OSError."""
     reader, writer = os.pipe()
-    # In a child, because becoming a playbook cannot be undone.
+    # Check this in a child, because becoming a playbook cannot be undone.
     child = os.fork()
     if child == 0:
         os.close(reader)
-        words = "the settings cannot be read anew"
+        words = "the settings cannot be read again"
         try:
             words = _left(place, config)
         except Exception as error:
@@ -166,15 +167,15 @@ def _left(place: str, config: str) -> str:
         _be(["ansible-playbook"], {CONFIG_VARIABLE: str(path), HOME_VARIABLE: f"{other}/.ansible", "HOME": other})
         gc.collect()
         for holder, text in _texts():
-            # The bare name is the argument of this check itself.
+            # The path alone is the argument of this check itself.
             if place in text and text != place and holder != _FOR_PEOPLE:
-                return f"Ansible keeps {text[:_SHOWN_MAX]!r} of settings that are no longer its own, in {holder}"
+                return f"Ansible still has {text[:_SHOWN_MAX]!r}, from replaced settings, in {holder}"
         _forget_temporary_files(run=True)
     return ""
 
 
 def _texts() -> Iterator[tuple[str, str]]:
-    """Yield every text that is reachable in this process, and its holder."""
+    """Yield every string that is reachable in this process, and the type of its holder."""
     seen = set[int]()
     left = gc.get_objects()
     left_ids = {id(one) for one in left}
@@ -184,7 +185,7 @@ def _texts() -> Iterator[tuple[str, str]]:
             if isinstance(one, str | bytes):
                 text = str.__str__(one) if isinstance(one, str) else one.decode(errors="replace")
                 yield type(holder).__name__, text
-            # The collector does not list objects that it does not track, such as tuples of texts: they are found by
+            # The collector does not list objects that it does not track, such as tuples of strings: find them through
             # their holders.
             elif not gc.is_tracked(one) and id(one) not in seen and id(one) not in left_ids:
                 seen.add(id(one))
@@ -192,8 +193,8 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 def _forget_temporary_files(*, run: bool = False) -> None:
-    """Unregister Ansible's removal, at exit, of the directory that it makes while it reads its settings: that is ours
-    to do.  With `run`, run all exit functions first."""
+    """Unregister Ansible's exit function that removes the directory that it makes while it reads its settings: Headgate
+    removes it.  With `run`, run all exit functions first."""
     from ansible.utils.path import cleanup_tmp_file  # type: ignore[import-untyped]
 
     if run:
@@ -202,8 +203,7 @@ def _forget_temporary_files(*, run: bool = False) -> None:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a playbook as `ansible-playbook` does, in a copy of the process that loaded Ansible; return the exit
-    status."""
+    """Run a playbook like `ansible-playbook`, in a copy of the process that loaded Ansible; return the exit status."""
     status: Any = 1
     try:
         _be(arguments, environment)
@@ -227,29 +227,29 @@ def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _be(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Set up everything that a new process would have: random values of its own, and its own settings instead of those
-    of the copied process."""
+    """Set up everything that a new process would have: its own random values and settings, instead of those of the
+    copied process."""
     os.environ.clear()
     os.environ |= environment
     for name in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(name, signal.SIG_DFL)
     sys.argv = list(arguments)
-    # As Python does for a script that is started.
+    # Python does the same when it starts a script.
     sys.path.insert(0, str(Path(arguments[0]).parent))
     sys.dont_write_bytecode = "PYTHONDONTWRITEBYTECODE" in environment
-    # Cached from the zygote's TMPDIR; a copy has one of its own.
+    # Drop the cached value from the zygote's TMPDIR; a copy has its own.
     tempfile.tempdir = None
-    _draw_anew()
-    # All copies would otherwise share the key that admits to each other's worker connections.
+    _renew_random_sources()
+    # Otherwise all copies would share the key that gives access to each other's worker connections.
     key = multiprocessing.process.AuthenticationString(os.urandom(32))  # type: ignore[attr-defined]
     multiprocessing.process.current_process().authkey = key
-    _locks(anew=True)
+    _locks(remake=True)
     _reread()
 
 
-def _draw_anew() -> None:
-    """Renew the random sources of temporary file names and of OpenSSL. Both renew themselves when the process has
-    another number, but a copy in a process namespace of its own may have the number of its original."""
+def _renew_random_sources() -> None:
+    """Renew the random sources of temporary file names and of OpenSSL. Both renew themselves when the process id
+    changes, but a copy in its own process namespace may have the id of its original."""
     tempfile._name_sequence = None  # type: ignore[attr-defined]
     semaphores = sys.modules.get("multiprocessing.synchronize")
     if semaphores is not None:
@@ -267,21 +267,21 @@ def _reread() -> None:
     config._parsers.clear()
     config._config_file = find_ini_config_file(config.WARNINGS)
     config._parse_config_file()
-    # Only newer versions cache it.
+    # Only newer versions cache the values.
     if forget := getattr(getattr(config, "_get_ini_config_value", None), "cache_clear", None):
         forget()
     known = vars(constants)
     before = {name: known.get(name) for name in config.get_configuration_definitions()}
     for name in before:
         known[name] = config.get_config_value(name, variables=known)
-    # Loaders hold the very list objects of the settings, so that their identity says which setting each one is of.
+    # Loaders hold the list objects of the settings, so the identity of a list shows to which setting it belongs.
     _rebind({id(value): known[name] for name, value in before.items() if isinstance(value, list)})
     _unlike_others()
 
 
 def _rebind(lists: Mapping[int, Any]) -> None:
-    """Give loaders of plugins the settings that now say where to look, and clear what they found before; `lists` has
-    the new value of each setting by the `id()` of its old one."""
+    """Give plugin loaders the new search paths, and clear their caches; `lists` maps the `id()` of each setting's old
+    value to the new value."""
     loader = importlib.import_module("ansible.plugins.loader")
     for one in vars(loader).values():
         if isinstance(one, loader.PluginLoader):
@@ -293,28 +293,28 @@ def _rebind(lists: Mapping[int, Any]) -> None:
 def shared_memory() -> str:
     """Return the shared writable memory of this process, through which its copies could write to each other."""
     with open("/proc/self/maps") as maps:
-        # A shared mapping survives a fork: semaphores of multiprocessing are such, and one copy could stop all others
-        # with it.
+        # A shared mapping survives a fork. Semaphores of multiprocessing are shared mappings, with which one copy
+        # could block all others.
         return " ".join(line.split()[-1] for line in maps if line.split()[1].startswith("rw-s"))
 
 
-def _locks(*, anew: bool = False) -> Any:
+def _locks(*, remake: bool = False) -> Any:
     """Return the locks that the workers of a playbook share, or none if this version of Ansible has no such locks.
-    Older versions make them while they are imported; with `anew`, make them again."""
+    Older versions create them while they are imported; with `remake`, create them again."""
     try:
         module = importlib.import_module("ansible.executor.action_write_locks")
     except ImportError:
         return {}
     found: dict[str | None, Any] = module.action_write_locks
-    if anew:
-        del vars(module)["action_write_locks"]  # the module makes locks only if it has none
+    if remake:
+        del vars(module)["action_write_locks"]  # the module creates locks only if it has none
         found.update(importlib.reload(module).action_write_locks)
-        vars(module)["action_write_locks"] = found  # other modules may refer to it by now
+        vars(module)["action_write_locks"] = found  # other modules may already refer to it
     return found
 
 
 def _unlike_others() -> None:
-    """Draw the ids of tasks, and look up which user runs Ansible, as Ansible itself does only while it is imported."""
+    """Set random ids of tasks, and the name of the user, which Ansible itself does only while it is imported."""
     from ansible.utils import display, vars  # type: ignore[import-untyped]
 
     if hasattr(vars, "random_int"):

@@ -64,8 +64,7 @@ class ActionModule(ActionBase):
 
     def _become(self):
         """Return the method by which the task becomes another user than the one who follows its output; empty if it
-        does
-        not."""
+        does not."""
         become, user = self._connection.become, self._get_remote_user()
         if become is None or (user and self.get_become_option("become_user") == user):
             return ""

@@ -208,9 +208,8 @@ class CallbackModule(CallbackBase):
 
 
 class LogCopy:
-    """Replace the link to the log in the job's log directory with a copy of the log so far, so that a job that
-    uploads its
-    logs while the build runs also uploads the log. The job may change or replace the copy."""
+    """Replace the link to the log in the job's log directory with a copy of the log so far, so that a job that uploads
+    its logs while the build runs also uploads the log. The job may change or replace the copy."""
 
     def __init__(self, name):
         self._name, self._read, self._made = name, 0, None

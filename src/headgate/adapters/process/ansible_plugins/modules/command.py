@@ -73,9 +73,8 @@ def opened(path, become):
 
 
 def streaming(path, read, become):
-    """Return the callback that `run_command` calls once the process has started.  It appends all output to `read`
-    and, if
-    there is a `path`, to a new file for the reader."""
+    """Return the callback that `run_command` calls once the process has started.  It appends all output to `read` and,
+    if there is a `path`, to a new file for the reader."""
     stream = opened(path, become) if path else None
 
     def begin(process):
