@@ -76,7 +76,7 @@ def item(pipeline: str, number: int, ahead: str | None, began: int) -> Item:
         result = ("FAILURE" if began == 2 and place == 0 else "SUCCESS") if good else None
         ended = NOW_MS - 1_000 * number if result else 0
         builds[job.name] = Build(
-            id=f"{name}b{place}", job=job.name, result=result, voting=job.voting, asked_ms=NOW_MS - 90_000,
+            id=f"{name}b{place}", job=job.name, result=result, voting=job.voting, requested_ms=NOW_MS - 90_000,
             start_ms=ended - 61_000 if result else 0, end_ms=ended,
         )  # fmt: skip
     phase, graph = (Phase.MERGED, FrozenGraph(JOBS)) if began else (Phase.WAITING, None)

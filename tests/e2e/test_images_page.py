@@ -52,7 +52,7 @@ PROVIDER = FlatProvider(
 )  # fmt: skip
 NODE = MadeNode(
     id="a" * 32, provider=PROVIDER.name, connection="local", label="small", state="ready", tenant="example",
-    said={"label": {}, "image": {"upload": "up1"}, "flavor": {}, "provider": {}},
+    settings={"label": {}, "image": {"upload": "up1"}, "flavor": {}, "provider": {}},
 )  # fmt: skip
 MAY = ("build-image", "upload-image", "validate-image-upload", "delete-image-build-artifact", "delete-image-upload")
 

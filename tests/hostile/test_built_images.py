@@ -20,7 +20,7 @@ from headgate.adapters.nodes.clouds.imagefiles import FetchedImages
 from headgate.adapters.nodes.clouds.podman.engine import check_archive
 from headgate.base.zstd import compress
 from headgate.config.layout import Layout
-from headgate.gate.builds.imagework import said_of_images
+from headgate.gate.builds.imagework import image_news
 from headgate.ports.clouds import LaunchFailed, NoFile
 from tests.unit.config.places import layout
 
@@ -234,5 +234,5 @@ def test_a_job_of_another_project_cannot_say_that_it_builds_an_image() -> None:
 
 def test_before_review_nothing_that_a_job_returns_becomes_an_image() -> None:
     pipelines = layout({"ops": OPS}, TENANT).pipelines
-    assert said_of_images(pipelines["build"], "success").built
-    assert not said_of_images(pipelines["early"], "success").built
+    assert image_news(pipelines["build"], "success").built
+    assert not image_news(pipelines["early"], "success").built

@@ -39,7 +39,7 @@ async def test_a_job_reads_the_ansible_that_it_asks_for_and_changes_nothing_of_i
     program.write_text(text)
     program.chmod(0o755)
     bench = Bench(tmp_path, "bwrap", ansible=here, hidden=(tmp_path / "state",))
-    job = {"run": (bench.script("x.yaml", "- hosts: all\n"),), "ansible_version": "9", "ansible_asked": True}
+    job = {"run": (bench.script("x.yaml", "- hosts: all\n"),), "ansible_version": "9", "ansible_is_named": True}
     outcome = await bench.start(**job)
     said = [line.partition(" | ")[2] for line in bench.log.splitlines()]
     assert outcome.result == "SUCCESS" and "READS" in said, bench.log

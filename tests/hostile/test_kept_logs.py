@@ -13,7 +13,7 @@ from headgate.adapters.logs import local
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
 from headgate.adapters.logs.manifests import MEMBER_SIZE_BYTES, Manifest, OutputPart, StoredFile, file_key, part_key
-from headgate.adapters.logs.reader import Content, KeptLogs
+from headgate.adapters.logs.reader import Content, StoredLogs
 from headgate.adapters.logs.upload import Uploads
 from headgate.ports.logstore import LogStoreError
 from headgate.testing.logstores import keys, pieces, read_all
@@ -59,7 +59,7 @@ async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_w
         async with uploads.following(build):
             (tmp_path / "logs" / build / "job-output.txt").write_text("all is well\n")
     await uploads.close()
-    found = await KeptLogs(store).of("b1")
+    found = await StoredLogs(store).of("b1")
     assert found is not None and found.complete and len(found.files) == 50 and found.file("job-output.txt") is not None
     kept = await keys(store)
     assert not [key for key in kept if SECRET.encode() in await read_all(store, key)]
@@ -75,7 +75,7 @@ async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_w
     ):
         assert what in said, said
     assert "\u202e" not in said and said.count("\n") < 200
-    neighbour = await KeptLogs(store).of("b2")
+    neighbour = await StoredLogs(store).of("b2")
     assert neighbour is not None and [file.path for file in neighbour.files] == ["job-output.txt"]
 
 
@@ -100,7 +100,7 @@ async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path
     """Anybody who can write to the store, or a failing disk, can store data that unpacks to a thousand times its
     size."""
     store, bomb = LogDirectory(tmp_path), gzip.compress(bytes(50_000_000), 9, mtime=0)
-    kept = KeptLogs(store)
+    kept = StoredLogs(store)
     parts = Manifest("b1", 1, parts=(OutputPart(10, len(bomb)),))
     file = StoredFile("x.txt", MEMBER_SIZE_BYTES, "text/plain", "", (len(bomb),))
     for key in (part_key("b1", 0), file_key("b1", "x.txt")):

@@ -143,14 +143,14 @@ async def _walked(walk: Callable[[SimulatedMachines], Awaitable[None]]) -> None:
 
 
 def provider(*labels: FlatLabel, name: str = "p/one", **said: Any) -> FlatProvider:
-    return FlatProvider(name, "sky", "sky", labels, said=said)
+    return FlatProvider(name, "sky", "sky", labels, settings=said)
 
 
 def leftover(id: str, state: str = "used", **more: Any) -> MadeNode:
     said = {"label": {"name": "small"}, "image": {}, "flavor": {}, "provider": {}}
     tags = {SYSTEM_TAG: OURS, NODE_TAG: id}
     return MadeNode(
-        id=id, provider="p/one", connection="sky", label="small", state=state, said=said, digest="small", tags=tags,
+        id=id, provider="p/one", connection="sky", label="small", state=state, settings=said, digest="small", tags=tags,
         uses={"instances": 1.0}, since_ms=900_000_000, **more,
     )  # fmt: skip
 
@@ -190,20 +190,20 @@ async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_sa
         kept = FlatLabel("small", {"name": "small", "boot-timeout": 300}, {}, {}, 1, digest=region)
         await simulated.tell(tenant, provider(kept, region=region))
     await asyncio.sleep(300)
-    assert {(one.said["provider"]["region"], one.state) for one in simulated.nodes()} == {
+    assert {(one.settings["provider"]["region"], one.state) for one in simulated.nodes()} == {
         (w, "ready") for w in ("here", "there")
     }
     assert len(simulated.nodes()) == len(set(simulated.sky.asked)) == 2, "none was made in vain"
     await simulated.ask("small")
     assert await simulated.answered() == ""
     (given,) = (one for one in simulated.nodes() if one.request)
-    assert given.said["provider"]["region"] == "here"
+    assert given.settings["provider"]["region"] == "here"
 
 
 @simulated_machines
 async def test_a_machine_with_which_nobody_can_do_anything_holds_up_no_other(simulated: SimulatedMachines) -> None:
     damaged = leftover("damaged", "building", external_id="i-9", host={"ansible_host": 7}, request="q", node="n0")
-    damaged.said["label"]["boot-timeout"] = "soon"
+    damaged.settings["label"]["boot-timeout"] = "soon"
     await simulated.have(damaged)
     await simulated.tell("t", provider(label("small")))
     await simulated.ask("small", id="q")
@@ -266,6 +266,6 @@ async def test_who_waits_for_a_limit_of_its_own_keeps_nothing_from_others(simula
     assert await simulated.answered("first") == ""
     await simulated.ask("small", "small", "small", "small", id="greedy")
     await asyncio.sleep(60)
-    asked = NodeRequest("other", "t", "blue", "b", "job", (("n0", "small"),), "host", asked_ms=2_000_000_000)
+    asked = NodeRequest("other", "t", "blue", "b", "job", (("n0", "small"),), "host", requested_ms=2_000_000_000)
     await simulated.context.store.commit([], [simulated.context.map.nodes.requests("other").record.put(asked)])
     assert await simulated.answered("other", 200.0) == ""

@@ -107,7 +107,7 @@ async def test_a_landing_needs_the_approvals_at_the_server_and_clears_up(
     names = [f"refs/approvals/{who}/master/one" for who in ("grace", "heinz", "tony")]
     request = LandRequest(
         "b", state, change(commit, "one"), state.merged[PROJECT]["master"], "It passed.", "gate",
-        leases=tuple(names[:2]), vetoed=True, said=dict.fromkeys(names, commit),
+        leases=tuple(names[:2]), vetoed=True, approvals=dict.fromkeys(names, commit),
     )  # fmt: skip
     push(bound, "heinz", ":refs/approvals/heinz/master/one")
     answer = await git.do(request)

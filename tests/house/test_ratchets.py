@@ -29,8 +29,8 @@ LONG_IMPORTS = 6
 """Imports that take several lines: a module from which that many names are taken is imported itself."""
 PRIVATE_WORDS = {"said", "told", "asked", "kept", "whole"}
 """Words that describe how a value was obtained, not what it is."""
-PRIVATE = 7
-"""Names that are one of these words: fields of records in the store, which keep the names they were written with."""
+PRIVATE = 0
+"""Names that are one of these words."""
 
 
 def _small() -> Iterator[str]:

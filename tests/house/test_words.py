@@ -107,8 +107,25 @@ KNOWN: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("asked", "notices", "trouble", "troubles", "wish", "wishes"), STORED),
         **dict.fromkeys(("hold-requests", "<hold>"), REFERENCE),
     },
-    "records": dict.fromkeys(("lane", "notices", "postings", "reach", "trouble", "troubles", "trying"), STORED),
+    "records": dict.fromkeys(
+        (
+            "ansible_asked",
+            "asked",
+            "asked_ms",
+            "lane",
+            "notices",
+            "postings",
+            "reach",
+            "said",
+            "told_ms",
+            "trouble",
+            "troubles",
+            "trying",
+        ),
+        STORED,
+    ),
     "tables": dict.fromkeys(("crew", "kept", "lane", "trouble"), STORED),
+    "protos": {"asked_ms": FORMER},
     "commands": {"--node-hold-expiration": REFERENCE, "hold": HELD, "--hold": HELD},
 }
 """Kind -> part of a name with such a word -> why it stays. Take a former name out with the release that ends it."""
@@ -181,6 +198,11 @@ def _metrics() -> Iterator[str]:
     yield from re.findall(r"headgate_\w+|(?<=\|) `\w+`", metrics_page())
 
 
+def _protos() -> Iterator[str]:
+    for path in SOURCE.rglob("*.proto"):
+        yield from re.findall(r"\w+", re.sub(r"//[^\n]*", "", path.read_text()))
+
+
 def _commands() -> Iterator[str]:
     with click.Context(group, info_name="headgate") as context:
         yield from _below(group, context)
@@ -199,6 +221,7 @@ def _below(command: click.Command, context: click.Context) -> Iterator[str]:
 KINDS = {
     "scripts": _scripts, "styles": _styles, "APIs": _apis, "settings": _settings, "places": _places,
     "records": _records, "tables": _tables, "loggers": _loggers, "metrics": _metrics, "commands": _commands,
+    "protos": _protos,
 }  # fmt: skip
 """What has names that others see, or that are stored."""
 

@@ -53,7 +53,7 @@ async def test_launchers_are_told_what_is_configured(tmp_path: Path, repositorie
     async with gate(tmp_path, repositories.hub, lawful, MACHINE_TENANTS, clouds={"sky": "aws"}) as running:
         found = await provider(running.context, "ami-1")
         assert found is not None and (found.connection, found.driver) == ("sky", "aws")
-        assert found.said == {"region": "west-1"} and found.labels[0].flavor["instance-type"] == "t3"
+        assert found.settings == {"region": "west-1"} and found.labels[0].flavor["instance-type"] == "t3"
         push(repositories, PIPELINES + MACHINES.replace("ami-1", "ami-2"))
         assert await provider(running.context, "ami-2")
         push(repositories, PIPELINES)

@@ -67,7 +67,7 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     connection: str
     driver: str
     labels: tuple[FlatLabel, ...]
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = msgspec.field(name="said", default_factory=dict)
     """Other keys of the provider and its sections."""
     limits: dict[str, float] = {}
     launch_attempts: int = 3

@@ -36,7 +36,7 @@ class ObjectLease(msgspec.Struct, frozen=True, omit_defaults=True):
     search: str
     """A filter, as people write it."""
     duration_s: int
-    asked_ms: int
+    requested_ms: int = msgspec.field(name="asked_ms")
     roles: tuple[str, ...] = ()
     """The roles that the user held in the partition when requesting it."""
     amounts: dict[str, str] = {}
@@ -94,9 +94,9 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True):
     window_hours: int = 0
 
 
-def level(precedence: int, asked_ms: int, now_ms: int) -> int:
+def level(precedence: int, requested_ms: int, now_ms: int) -> int:
     """Return the level of a lease in the line that builds and people share; the lowest comes first."""
-    waited_ms = max(0, now_ms - asked_ms) if asked_ms else 0
+    waited_ms = max(0, now_ms - requested_ms) if requested_ms else 0
     return precedence - 100 * (waited_ms // AGING_MS)
 
 

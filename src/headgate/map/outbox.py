@@ -63,7 +63,7 @@ class PublishedEvents(msgspec.Struct, frozen=True):
     events: tuple[PublishedEvent, ...] = msgspec.field(name="notices")
 
 
-class BuildTold(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ReportedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Describe one build in a report."""
 
     job: str
@@ -122,7 +122,7 @@ class QueueReport(PublishedEvent, frozen=True, omit_defaults=True, kw_only=True)
     event: str = ""
     """The event that enqueued the item. An item that replaces another one of the same change inherits the event."""
     enqueued_ms: int = 0
-    builds: tuple[BuildTold, ...] = ()
+    builds: tuple[ReportedBuild, ...] = ()
     """The builds in the order of the job graph, in their state at the time of the report."""
     subject: str = ""
     """The first line of the change's message."""

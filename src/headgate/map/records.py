@@ -307,7 +307,7 @@ class FinishedBuild(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     """Digest of all inputs of the build; empty: its result is not reused."""
     returned: dict[str, Any] = {}
     """The data returned by a build that may be reused, as JSON."""
-    asked_ms: int = 0
+    requested_ms: int = msgspec.field(name="asked_ms", default=0)
     """Time at which the build was requested, once its dependencies had ended and it had its semaphores."""
     needs: tuple[str, ...] = ()
     """The jobs that it depends on."""

@@ -60,7 +60,7 @@ class ProcessSettings:
     hostname: str = field(default_factory=socket.gethostname)
     logs_root: str = ""
     """Address below which everybody reads the log store without Headgate; no slash at its end."""
-    logs_kept_ms: int = 0
+    logs_retention_ms: int = 0
     """Time for which logs or artifacts of builds are kept; 0: until somebody removes them."""
     publishing: bool = False
     """Whether events are published to message queues."""

@@ -12,7 +12,7 @@ import httpx
 from msgspec.structs import replace
 
 from headgate.adapters.logs.manifests import OUTPUT, Manifest
-from headgate.adapters.logs.reader import Content, KeptLogs, missing
+from headgate.adapters.logs.reader import Content, StoredLogs, missing
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.services.context import Context
@@ -151,7 +151,7 @@ class BuildLogs:
     follow: logfiles.Follow
     remote: RemoteLogs | None = None
     """Access to logs of executors in other processes."""
-    stored: KeptLogs | None = None
+    stored: StoredLogs | None = None
     """Access to logs in the log store."""
 
     async def files(self, build: str, url: str) -> list[LogFile]:

@@ -121,14 +121,14 @@ class Builds:
             began = job.start_time if job else None
             found.append(
                 history.PastBuild(
-                    id=build.asked_ms or item.enqueued_ms,
+                    id=build.requested_ms or item.enqueued_ms,
                     uuid=build.id,
                     job_name=frozen.name if frozen else build.job,
                     result=build.result,
                     final=False,
                     attempt=build.attempt,
                     voting=build.voting,
-                    execute_time=history.time_text(build.asked_ms),
+                    execute_time=history.time_text(build.requested_ms),
                     start_time=history.time_text(int(began * 1000)) if began else None,
                     end_time=history.time_text(build.end_ms),
                     duration=round(build.end_ms / 1000 - began, 3) if began and build.end_ms else None,
@@ -161,7 +161,7 @@ class Builds:
             final=build.final,
             attempt=build.attempt,
             voting=build.voting,
-            execute_time=history.time_text(build.asked_ms),
+            execute_time=history.time_text(build.requested_ms),
             start_time=history.time_text(build.start_ms),
             end_time=history.time_text(build.end_ms),
             duration=(build.end_ms - build.start_ms) / 1000 if build.end_ms and build.start_ms else None,

@@ -306,7 +306,7 @@ def _with_build(job: JobShape, build: Build, now: Moment) -> JobShape:
         queued=build.result is None and request is None,
         waiting_status=now.awaited.get(build.id) if build.result is None else None,
         running=request is not None and build.result is None,
-        execute_time=build.asked_ms / 1000 if build.asked_ms else None,
+        execute_time=build.requested_ms / 1000 if build.requested_ms else None,
         start_time=start_ms / 1000 if start_ms else None,
         end_time=build.end_ms / 1000 if build.end_ms else None,
         elapsed_time=build.end_ms - start_ms if start_ms and build.end_ms else None,

@@ -133,7 +133,7 @@ def node_accounts(context: Context) -> list[AccountShape]:
     found = []
     for id, one in now.accounts.items():
         made = (node for node in now.nodes.values() if not (node.fixed or node.main))
-        nodes = [node.id for node in made if _is_at(one, node.connection, node.said)]
+        nodes = [node.id for node in made if _is_at(one, node.connection, node.settings)]
         found.append(AccountShape(
             id=id, connection=one.connection, region=one.region, nodes=tuple(sorted(nodes)), strange=one.strange,
             lacking=bool(one.lacking_ms) and not one.given_up,

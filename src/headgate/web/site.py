@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.reader import StoredLogs
 from headgate.gate.rules.refs import misnamed, update
 from headgate.gate.state.change import Change, is_called
 from headgate.gate.state.works import Managed
@@ -71,7 +71,7 @@ class Site:
     keys: ProjectKeyStore = field(default_factory=NoKeys)
     remote: RemoteLogs | None = None
     """Logs of executors that are not in this process."""
-    stored: KeptLogs | None = None
+    stored: StoredLogs | None = None
     vitals: Vitals | None = None
     """Health and metrics of the process; None: they are not served."""
     joined: Callable[[], Session | None] = lambda: None

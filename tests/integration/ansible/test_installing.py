@@ -164,10 +164,10 @@ async def test_a_job_without_its_version_is_told_what_to_run(tmp_path: Path, her
     (tmp_path / "bench").mkdir()
     bench = Bench(tmp_path / "bench", ansible=here)
     outcome = await bench.start(
-        run=(bench.script("x.yaml", "- hosts: all\n"),), ansible_version="9", ansible_asked=True
+        run=(bench.script("x.yaml", "- hosts: all\n"),), ansible_version="9", ansible_is_named=True
     )
     assert outcome.result == "ERROR" and "headgate ansible install 9" in outcome.error and outcome.error in bench.log
-    outcome = await bench.start(run=(bench.script("x", "echo plain"),), ansible_version="9", ansible_asked=True)
+    outcome = await bench.start(run=(bench.script("x", "echo plain"),), ansible_version="9", ansible_is_named=True)
     assert outcome.result == "SUCCESS", "which needs none"
 
 
@@ -183,7 +183,7 @@ async def test_an_executor_that_may_installs_it_once_for_all_that_wait_and_nothi
     more.write_text("cloud\n")
     here = Environments(here.root, house.locks, more)
     bench = Bench(tmp_path / "bench", ansible=here, manage_ansible=True)
-    job = {"run": (bench.script("x.yaml", "- hosts: all\n"),), "ansible_version": "9", "ansible_asked": True}
+    job = {"run": (bench.script("x.yaml", "- hosts: all\n"),), "ansible_version": "9", "ansible_is_named": True}
     cancel = asyncio.Event()
     cancelled = bench.start(cancel, **job)
     await bench.says("it is being installed")

@@ -95,7 +95,7 @@ async def looked(bench: Bench, **job: Any) -> dict[str, Any]:
 @pytest.mark.long
 @pytest.mark.parametrize("version", ["", "9"])
 async def test_a_copy_finds_itself_as_a_new_process_does(tmp_path: Path, version: str) -> None:
-    job: dict[str, Any] = {"ansible_version": version, "ansible_asked": True} if version else {}
+    job: dict[str, Any] = {"ansible_version": version, "ansible_is_named": True} if version else {}
     settings: dict[str, Any] = {}
     if version:
         (tmp_path / "locks").mkdir()

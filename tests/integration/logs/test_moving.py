@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from headgate.adapters.logs import manifests
 from headgate.adapters.logs.directory import LogDirectory
-from headgate.adapters.logs.manifests import KeptFile, Manifest
-from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.manifests import Manifest, StoredFile
+from headgate.adapters.logs.reader import StoredLogs
 from headgate.adapters.logs.transfer import TOGETHER, records
 from headgate.base.errors import UserError
 from headgate.cli.jobs import log_store
@@ -33,7 +33,7 @@ def run(*arguments: object) -> Result:
 
 
 def manifest(build: str, **other: object) -> Manifest:
-    file = KeptFile("job-output.txt", len(LOG), manifests.TEXT, "a" * 64)
+    file = StoredFile("job-output.txt", len(LOG), manifests.TEXT, "a" * 64)
     return Manifest(**{"build": build, "at_ms": 1, "complete": True, "files": (file,), **other})  # type: ignore[arg-type]
 
 
@@ -96,7 +96,7 @@ def test_records_of_logs_go_along_and_newer_ones_stay(places: tuple[Place, Place
             await keep_file(new.logs, build)
 
     async def found() -> None:
-        reader = KeptLogs(new.logs)
+        reader = StoredLogs(new.logs)
         assert await reader.of(BUILDS[0]) == newer
         for build in BUILDS[1:]:
             kept = await reader.of(build)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.reader import StoredLogs
 from headgate.adapters.logs.retention import DAY_MS, RetentionPolicy, StoredBuild, chosen, prune
 from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.sql.history import SqlHistory
@@ -90,7 +90,7 @@ async def test_builds_and_artifacts_go_from_a_store(kind: str, tmp_path: Path, r
     assert said.size_bytes == 10 or kind == "bucket"  # where they are compressed
     assert await prune(store, policy, later_ms, lambda build: build == "b2") == said
     assert before - set(await keys(store)) == {"b1/report/a.html", "b1/b.bin"}
-    manifest = await KeptLogs(store).of("b1")
+    manifest = await StoredLogs(store).of("b1")
     assert manifest is not None and manifest.complete and manifest.file("b.bin") is None
     assert manifest.file("job-output.txt") is not None and manifest.lost == ("2 artifacts were removed after 5 days",)
     assert (await prune(store, policy, later_ms, lambda build: build == "b2")).files == 0

@@ -16,7 +16,7 @@ import pytest
 
 from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.reader import StoredLogs
 from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
@@ -73,7 +73,7 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
         (build,) = ended.builds
         await Recorder(context, history)._keep(ended)
         remote = RemoteLogs(context, client, PeerFleet(context))
-        kept = KeptLogs(store)
+        kept = StoredLogs(store)
         site = Site(context, running.scheduler.tenants, history, tmp_path / "none", follow, remote=remote, stored=kept)
         transport = httpx.ASGITransport(HeadApplication(create_app(site)))
         async with httpx.AsyncClient(transport=transport, base_url="http://gate.example") as asking:

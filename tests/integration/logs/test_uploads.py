@@ -21,7 +21,7 @@ from headgate.adapters.logs.bucket import LogBucket
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
 from headgate.adapters.logs.manifests import MEMBER_SIZE_BYTES, Manifest, parts_of
-from headgate.adapters.logs.reader import KeptLogs, missing
+from headgate.adapters.logs.reader import StoredLogs, missing
 from headgate.adapters.logs.upload import UPLOADS_MAX, Uploads
 from headgate.base.tasks import end
 from headgate.ports.logstore import LogStore, LogStoreError, StoredLog
@@ -79,14 +79,14 @@ async def working(uploads: Uploads) -> AsyncIterator[Uploads]:
 
 async def completed(store: LogStore, build: str) -> Manifest:
     async def found() -> Manifest | None:
-        manifest = await KeptLogs(store).of(build)
+        manifest = await StoredLogs(store).of(build)
         return manifest if manifest is not None and manifest.complete else None
 
     return await until(f"{build} is complete", found, every_s=0.01)
 
 
 async def read(store: LogStore, manifest: Manifest, path: str, start: int = 0, end: int | None = None) -> bytes:
-    content = KeptLogs(store).file(manifest, path)
+    content = StoredLogs(store).file(manifest, path)
     assert content is not None, path
     return b"".join([piece async for piece in content.read(start, content.size_bytes if end is None else end)])
 
@@ -144,7 +144,7 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
         written, size = upto, sum(map(len, lines[:upto]))
 
         async def there(size: int = size) -> Manifest | None:
-            found = await KeptLogs(store).of("b2")
+            found = await StoredLogs(store).of("b2")
             return found if found is not None and sum(part.size_bytes for part in found.parts) == size else None
 
         manifest = await until("a part is there", there, every_s=0.01)
@@ -153,7 +153,7 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
     assert told.startswith(b"".join(lines[:2_500])) and told.endswith(b"build are missing --\n")
     assert b"executor.example stopped before it stored the rest" in told[size:] and "rest" in missing(manifest)
     assert await read(store, manifest, "job-output.txt", size - 5, size + 3) == told[size - 5 : size + 3]
-    assert KeptLogs(store).file(manifest, "report/index.html") is None
+    assert StoredLogs(store).file(manifest, "report/index.html") is None
 
     # the executor is killed: nothing of this process continues, and the kernel frees its locks
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -184,7 +184,7 @@ async def test_what_runs_on_lost_executors_wrote_stays_beside_what_the_last_run_
             (tmp_path / f"e{number}/b7/job-output.txt").write_bytes(b"of run %d\n" % number)
 
             async def there(number: int = number) -> Manifest | None:
-                found = await KeptLogs(store).of("b7")
+                found = await StoredLogs(store).of("b7")
                 return found if found is not None and found.parts and len(found.files) == number - 1 else None
 
             manifest = await until("a part is there", there, every_s=0.01)
@@ -215,12 +215,12 @@ async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
             async with uploads.following(f"b{number}"):
                 (tmp_path / f"logs/b{number}/job-output.txt").write_text(f"{number}\n")
         await until("much was tried", lambda: len(store.puts) >= 40, every_s=0.001)
-        assert uploads.waiting == 10 and await KeptLogs(store).of("b1") is None
+        assert uploads.waiting == 10 and await StoredLogs(store).of("b1") is None
         store.why = lambda key: "this build alone fails" if key.startswith(("b3/", "_builds/b4")) else ""
         for number in {*range(10)} - {3, 4}:
             assert await read(store, await completed(store, f"b{number}"), "job-output.txt") == f"{number}\n".encode()
         for number in (3, 4):
-            found = await KeptLogs(store).of(f"b{number}")
+            found = await StoredLogs(store).of(f"b{number}")
             assert found is None or not found.complete
         store.why = lambda key: ""
         for number in (3, 4):
@@ -236,7 +236,7 @@ async def test_what_an_executor_that_ends_has_left_it_still_keeps(tmp_path: Path
     store.why = lambda key: "away" if key.startswith("b2/") else ""
     await uploads.close()
     assert (await completed(store, "b1")).files and uploads.waiting == 1
-    half = await KeptLogs(store).of("b2")
+    half = await StoredLogs(store).of("b2")
     assert half is not None and not half.complete
 
 
@@ -257,7 +257,7 @@ async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, mon
             raise ConnectionError
     async with working(first):
         await until("it has looked again and again", lambda: len(looked) >= 10, every_s=0.001)
-        assert await KeptLogs(store).of("b1") is None and first.waiting == 0
+        assert await StoredLogs(store).of("b1") is None and first.waiting == 0
         async with second.following("b1"):
             (tmp_path / "second/b1/job-output.txt").write_text("all of it\n")
         await second.close()
@@ -281,7 +281,7 @@ async def test_two_executors_on_one_disk_take_a_build_once(tmp_path: Path) -> No
     async with first.following("b1"), working(second):
         (tmp_path / "logs/b1/job-output.txt").write_text("half of it\n")
         await completed(store, "left")
-        assert await KeptLogs(store).of("b1") is None, "it runs"
+        assert await StoredLogs(store).of("b1") is None, "it runs"
         async with working(first):
             await asyncio.sleep(0)
     assert store.puts.count("left/job-output.txt") == 1
@@ -355,11 +355,11 @@ async def test_an_executor_that_is_killed_while_it_uploads_leaves_what_was_there
         os.kill(program.pid, signal.SIGKILL)
         await program.wait()
     store = LogDirectory(tmp_path / "kept")
-    manifest = await KeptLogs(store).of("b1")
+    manifest = await StoredLogs(store).of("b1")
     assert manifest is not None and not manifest.complete and manifest.files == ()
     told = await read(store, manifest, "job-output.txt")
     assert told.startswith(b"until then\n") and b"killed.example stopped before it stored the rest" in told
-    assert KeptLogs(store).file(manifest, "report.html") is None, "half of it is not shown"
+    assert StoredLogs(store).file(manifest, "report.html") is None, "half of it is not shown"
     async with working(made(tmp_path / "logs", store)):  # its disk comes back
         manifest = await completed(store, "b1")
     assert len(await read(store, manifest, "report.html")) == 3_000_000

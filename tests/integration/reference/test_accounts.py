@@ -79,7 +79,7 @@ async def test_where_the_connection_is_gone_it_is_told_until_somebody_gives_it_u
 
 async def test_an_operator_sees_accounts_and_forgets_one(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     context, everybodys = world.running.context, token()
-    one = NodeAccount(connection="gone", region="west", said=WHERE, lacking_ms=61_000)
+    one = NodeAccount(connection="gone", region="west", settings=WHERE, lacking_ms=61_000)
     fine = NodeAccount(connection="sky", strange=("instance/i-7",), strange_ms=1_000)
     places = {name: context.map.nodes.accounts(name).record for name in ("a1", "b2")}
     for entry in await context.store.commit([], [places["a1"].put(one), places["b2"].put(fine)]):

@@ -18,13 +18,13 @@ from .conftest import TENANT, World, token
 
 SAID: dict[str, Any] = {"label": {"aliases": ["tiny"], "max-age": 60}, "image": {}, "flavor": {}, "provider": {}}
 NODE = MadeNode(
-    id="a" * 32, provider="p/main", connection="sky", label="small", state="ready", said=SAID, tenant="example",
-    request="r1", node="box", build="b1", asked_ms=1_000, since_ms=61_000, external_id="i-1", why="",
+    id="a" * 32, provider="p/main", connection="sky", label="small", state="ready", settings=SAID, tenant="example",
+    request="r1", node="box", build="b1", requested_ms=1_000, since_ms=61_000, external_id="i-1", why="",
     host={"ansible_host": "10.0.0.9", "ansible_user": "zuul", "ansible_connection": "ssh"},
     about={"az": "one", "public_ipv4": "192.0.2.9"}, uses={"instances": 1.0},
 )  # fmt: skip
 OTHERS = MadeNode(
-    id="b" * 32, provider="p/main", connection="sky", label="small", said=SAID, tenant="other", request="r9"
+    id="b" * 32, provider="p/main", connection="sky", label="small", settings=SAID, tenant="other", request="r9"
 )
 
 

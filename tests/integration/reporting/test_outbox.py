@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from headgate.base.tasks import run_until
 from headgate.gate.state.returns import FileComment
 from headgate.map.check import check
-from headgate.map.outbox import LONG_MAX_BYTES, SHORT_MAX_BYTES, BuildTold, OutboxMessage, fitted
+from headgate.map.outbox import LONG_MAX_BYTES, SHORT_MAX_BYTES, OutboxMessage, ReportedBuild, fitted
 from headgate.map.places import Map
 from headgate.map.records import RepositoryProblem
 from headgate.map.trees import StoreTree
@@ -218,7 +218,10 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
 
 @pytest.mark.long
 async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the_end() -> None:
-    said = {"message": "x" * 50_000, "builds": tuple(BuildTold(job=f"j{n}", build="b", attempt=1) for n in range(300))}
+    said = {
+        "message": "x" * 50_000,
+        "builds": tuple(ReportedBuild(job=f"j{n}", build="b", attempt=1) for n in range(300)),
+    }
     async with ground(with_courier=False, waiting_max=1_200) as found:
         for number in range(1_300):
             ops = found.context.reported(TO, of(f"c{number}", f"k{number}", **said))
@@ -233,7 +236,7 @@ async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the
 
 def test_a_report_is_cut_to_its_size_and_still_says_what_became_of_the_change() -> None:
     comments = {"a.py": (FileComment("no", 1),) * 500}
-    builds = tuple(BuildTold(job="j" * 100, build="b", attempt=1, error="e" * 2_000) for _ in range(1_000))
+    builds = tuple(ReportedBuild(job="j" * 100, build="b", attempt=1, error="e" * 2_000) for _ in range(1_000))
     large = OutboxMessage("", replace(REPORT, comments=comments, builds=builds, message="\u202e" * 50_000), key="k")
     for most in (LONG_MAX_BYTES, SHORT_MAX_BYTES):
         cut = fitted(large, most)

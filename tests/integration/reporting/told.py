@@ -11,7 +11,7 @@ from typing import Any
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope
 from msgspec.structs import replace
 
-from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
+from headgate.map.outbox import OutboxMessage, QueueReport, ReportedBuild
 
 REPORT = QueueReport(
     v=1,
@@ -31,7 +31,7 @@ REPORT = QueueReport(
     report="failure",
     subject="Make it faster",
     root="https://gate.example",
-    builds=(BuildTold(job="unit", build="u1", attempt=1, result="FAILURE", error="exit status 1"),),
+    builds=(ReportedBuild(job="unit", build="u1", attempt=1, result="FAILURE", error="exit status 1"),),
 )
 
 

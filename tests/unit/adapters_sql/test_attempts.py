@@ -162,7 +162,7 @@ async def test_what_a_build_had_and_said_is_kept_and_comments_only_where_they_ar
     course = Course(machines=("node (big)",), had_ms=3_000, paused_ms=4_000, resumed_ms=6_000)
     said = {"a.py": (FileComment("odd", 3, "warning", Range(3, 1, 3, 5)), FileComment("as a whole"))}
     about = {"needs": ("build",), "semaphores": ("disk",), "course": course, "comments": said}
-    await history.record(ended("s", 9, build("b1", "FAILURE", 4, 8, asked_ms=2_000, **about)))
+    await history.record(ended("s", 9, build("b1", "FAILURE", 4, 8, requested_ms=2_000, **about)))
     (told,) = await history.builds("acme", EVERY)
     assert told.execute_time == "1970-01-01T00:00:02"
     assert told.course == PastCourse(

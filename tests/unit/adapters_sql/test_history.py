@@ -42,7 +42,9 @@ async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
 async def test_who_goes_on_from_the_last_number_misses_nothing_whatever_ended_first(history: SqlHistory) -> None:
     for number, ended_ms in ((1, 9_000), (2, 7_000), (3, 8_000)):
         builds = tuple(
-            FinishedBuild(uuid=f"b{number}{n}", job_name="unit", result="SUCCESS", asked_ms=1_000, start_ms=2_000 + n)
+            FinishedBuild(
+                uuid=f"b{number}{n}", job_name="unit", result="SUCCESS", requested_ms=1_000, start_ms=2_000 + n
+            )
             for n in range(2)
         )
         await history.record(replace(ENDED, buildset=f"bs{number}", ended_ms=ended_ms, builds=builds))

@@ -86,7 +86,7 @@ def test_a_provider_is_what_its_sections_say_with_the_nearest_first() -> None:
     main = made["git%2Fops/main"]
     assert (main.connection, main.driver, main.launch_timeout_s, main.launch_attempts) == ("cloud", "aws", 900, 5)
     assert main.limits == {"instances": 9, "cores": 10}
-    assert main.said == {"region": "us-west-1", "object-storage": {"bucket-name": "a"}}
+    assert main.settings == {"region": "us-west-1", "object-storage": {"bucket-name": "a"}}
 
 
 def test_labels_have_their_own_words_then_their_definition_then_defaults() -> None:

@@ -18,7 +18,7 @@ UNSET = describe.job(FrozenJob(""))
 NOBODY_SETS = {
     "name", "parent_chain", "inheritance", "noop", "roles",
     # set by graphs, tenants and other attributes
-    "dependencies", "ansible_version", "ansible_asked", "post_review", "pre_timeout",
+    "dependencies", "ansible_version", "ansible_is_named", "post_review", "pre_timeout",
     "reuse",
 }  # fmt: skip
 

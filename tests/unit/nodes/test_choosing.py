@@ -27,7 +27,7 @@ def provider(name: str, *labels: str | FlatLabel, instances: float = 9.0, connec
 
 def node(id: str, provider: str, name: str, state: str = "ready", **more: Any) -> MadeNode:
     said = {"label": {}, "image": {}, "flavor": {}, "provider": {}}
-    own: dict[str, Any] = {"connection": provider, "uses": {"instances": 1.0}, "digest": name, "said": said, **more}
+    own: dict[str, Any] = {"connection": provider, "uses": {"instances": 1.0}, "digest": name, "settings": said, **more}
     return MadeNode(id=id, provider=provider, label=name, state=state, **own)
 
 
@@ -103,7 +103,7 @@ def test_the_provider_with_ready_machines_is_first_then_the_least_used() -> None
 
 def test_ready_machines_are_taken_before_those_on_their_way_and_the_oldest_first() -> None:
     every = [
-        node("new", "a", "small", asked_ms=9), node("old", "a", "small", asked_ms=1),
+        node("new", "a", "small", requested_ms=9), node("old", "a", "small", requested_ms=1),
         node("soon", "a", "small", "building"), node("other", "a", "small", digest="before"),
     ]  # fmt: skip
     found = serve(site([provider("a", "small")], *every), request("r", "small", "small", "small", "small"))

@@ -18,15 +18,15 @@ NOW_MS = 1_000_000
 def machine(state: str, request: str = "", **said: Any) -> MadeNode:
     whole = {"label": {"name": "small", **said}, "image": {}, "flavor": {}, "provider": {}}
     return MadeNode(
-        id="n", provider="p", connection="c", label="small", state=state, said=whole, digest="d", request=request,
-        node="box" if request else "", asked_ms=NOW_MS - 100_000, since_ms=NOW_MS - 50_000,
+        id="n", provider="p", connection="c", label="small", state=state, settings=whole, digest="d", request=request,
+        node="box" if request else "", requested_ms=NOW_MS - 100_000, since_ms=NOW_MS - 50_000,
     )  # fmt: skip
 
 
 def fate(
     node: MadeNode, *, requests: str = "", held: str = "", order: NodeOrder | None = None, digest: str = "d"
 ) -> MadeNode:
-    label = FlatLabel("small", node.said["label"], {}, {}, digest=digest)
+    label = FlatLabel("small", node.settings["label"], {}, {}, digest=digest)
     providers = {"t": [FlatProvider("p", "c", "sky", (label,))]}
     seen = SeenMachines(providers, {"n": node}, {}, {}, {"n": order} if order is not None else {})
     now = NodeState(frozenset(requests.split()), (), {}, (), frozenset(held.split()))

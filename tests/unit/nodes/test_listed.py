@@ -70,7 +70,7 @@ def listed(provider: FlatProvider) -> dict[str, list[MadeNode]]:
     """Return the record of each machine, by its name."""
     found: dict[str, list[MadeNode]] = {}
     for node in host_nodes(provider).values():
-        found.setdefault(node.said["provider"]["node"]["name"], []).append(node)
+        found.setdefault(node.settings["provider"]["node"]["name"], []).append(node)
     return found
 
 
@@ -93,7 +93,7 @@ async def test_a_machine_is_reached_as_it_and_its_image_say() -> None:
 
 
 async def test_a_machine_that_nobody_lists_is_told() -> None:
-    lost = replace(listed(lab())["h0"][0], said={"label": {}, "image": {}, "flavor": {}, "provider": {}})
+    lost = replace(listed(lab())["h0"][0], settings={"label": {}, "image": {}, "flavor": {}, "provider": {}})
     with pytest.raises(LaunchFailed, match="does not list"):
         await told(lost)
 
@@ -115,7 +115,7 @@ def test_several_builds_have_a_machine_with_slots_and_an_alias_is_of_its_machine
     provider, nodes = lab(), ready(lab())
     cellar = replace(request("r", "desk", "desk"), zone="cellar")
     assert len(where(serve(site([provider], *nodes, uses={"iron": {}, "desk": {}}), cellar))) == 2
-    by = {node.id: node.said["provider"]["node"]["name"] for node in nodes}
+    by = {node.id: node.settings["provider"]["node"]["name"] for node in nodes}
     (taken,) = where(serve(site([provider], *nodes, uses={"iron": {}}), request("r", "gpu")))
     assert by[taken.split()[1]] == "h1"
     assert serve(site([provider], *nodes, uses={"iron": {}}), request("r", "gpu", "gpu")) == Never(
@@ -142,7 +142,7 @@ def test_resource_limits_bound_machines_that_are_there_anyway() -> None:
 def test_who_waits_for_two_is_not_overtaken_by_ones() -> None:
     provider = lab()
     nodes = ready(provider)
-    busy = next(one for one in nodes if one.said["provider"]["node"]["name"] == "h0")
+    busy = next(one for one in nodes if one.settings["provider"]["node"]["name"] == "h0")
     nodes = [replace(busy, state="in-use", request="o"), *(one for one in nodes if one is not busy)]
     choosing = Choosing(site([provider], *nodes, uses={"iron": {}}))
     assert isinstance(choosing.serve(request("r1", "iron", "iron"), None), Later)

@@ -49,7 +49,7 @@ def test_a_machine_counts_for_its_label_and_for_the_aliases_of_that() -> None:
     assert labels_of(both, node("y", "a", "tiny")) == ["small"], "that one serves no small"
     assert labels_of(both, node("x", "a", "small"), node("y", "a", "tiny", digest="before")) == ["tiny"]
     late = [
-        node(f"{name}{n}", "a", name, since_ms=NOW_MS, asked_ms=n)
+        node(f"{name}{n}", "a", name, since_ms=NOW_MS, requested_ms=n)
         for n, name in enumerate(["tiny"] * 2 + ["small"] * 2)
     ]
     found = pools(both, *late)
@@ -78,7 +78,7 @@ def test_slots_count_each_and_come_with_their_machine() -> None:
 
 
 def test_what_nobody_has_wanted_for_long_goes_beyond_those_that_are_kept() -> None:
-    several = [node(f"x{n}", "a", "small", since_ms=NOW_MS, asked_ms=n) for n in range(3)]
+    several = [node(f"x{n}", "a", "small", since_ms=NOW_MS, requested_ms=n) for n in range(3)]
     found = pools(kept([provider("a", "small")], 1), *several)
     assert list(found.lacking()) == []
     assert [one.id for one in found.idle(LATE_MS)] == ["x1", "x2"]

@@ -112,7 +112,7 @@ def test_who_waits_for_a_machine_is_not_kept_from_it_by_those_who_share_one() ->
 
 def fate(nodes: list[MadeNode], of: MadeNode, *requests: str, order: tuple[str, NodeOrder] | None = None,
          digest: str = "packed") -> MadeNode:  # fmt: skip
-    flat = FlatLabel("packed", of.said["label"], {}, {}, digest=digest)
+    flat = FlatLabel("packed", of.settings["label"], {}, {}, digest=digest)
     seen = SeenMachines({"t": [FlatProvider("a", "a", "sky", (flat,))]}, {one.id: one for one in nodes}, {}, {},
                         dict([order]) if order is not None else {})  # fmt: skip
     return Fate(seen, NodeState(frozenset(requests), (), {}, ()), NOW_MS).of(of)

@@ -18,7 +18,7 @@ from headgate.store.types import Entry
 
 CHANGE = Change("local", "git.example/app", "master", topic="one", commit="a" * 40)
 GRAPH = FrozenGraph(jobs=(FrozenJob(name="unit"), FrozenJob(name="lint")))
-RUNS = Build("u1", "unit", asked_ms=5)
+RUNS = Build("u1", "unit", requested_ms=5)
 PASSED = Build("l1", "lint", result="SUCCESS", start_ms=10, end_ms=20)
 BEFORE = Item("i", CHANGE, buildset=BuildSet("b1", graph=GRAPH, builds={"unit": RUNS, "lint": PASSED}))
 

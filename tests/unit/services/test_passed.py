@@ -106,7 +106,7 @@ def test_a_history_that_is_away_keeps_nothing_waiting() -> None:
 
 def test_what_is_older_than_the_logs_that_are_kept_stands_for_nothing() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
-        context = replace(context, settings=ProcessSettings(logs_kept_ms=2 * DAY_MS))
+        context = replace(context, settings=ProcessSettings(logs_retention_ms=2 * DAY_MS))
         passed = PassedBuilds(context, "t", lambda: None)
         assert await told(passed, Sought("new"), Sought("old")) == ["b1", ""]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.inventory.leases import ObjectLease
 from headgate.map.outbox import Answered, QueueReport
 from headgate.queue.messages.schedules import MessageSchedule
 from headgate.queue.workers.worker import PartitionChange
 from headgate.web.app import ROUTES
 from headgate.web.description import described
+from headgate.web.inventory import v1leases
 from headgate.web.process import ComponentHealth
 from headgate.web.routes import testresults
 from headgate.web.routes.quarantine import OutboxShape
@@ -72,3 +74,9 @@ def test_former_paths_are_described_as_deprecated() -> None:
     old, new = paths["/api/troubles"]["get"], paths["/api/problems"]["get"]
     assert old["deprecated"] and "deprecated" not in new
     assert old["responses"] == new["responses"]
+
+
+def test_a_lease_tells_when_it_was_requested_under_both_names() -> None:
+    lease = ObjectLease(id="l", user="ada", project="lab", partition="p", search="", duration_s=60, requested_ms=7)
+    shown = v1leases._lease(lease)
+    assert (shown.requested_ms, shown.asked_ms) == (7, 7)

@@ -76,7 +76,7 @@ def item(number: int, ahead: int | None = None) -> Item:
 
 def with_build(one: Item, job: str, **said: Any) -> Item:
     assert one.buildset is not None, "it was begun"
-    build = replace(one.buildset.builds.get(job) or Build(id=f"{one.id}{job}", job=job, asked_ms=1), **said)
+    build = replace(one.buildset.builds.get(job) or Build(id=f"{one.id}{job}", job=job, requested_ms=1), **said)
     return replace(one, buildset=replace(one.buildset, builds={**one.buildset.builds, job: build}))
 
 

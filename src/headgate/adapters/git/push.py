@@ -184,7 +184,7 @@ def _held(part: Landing) -> list[_Step]:
 
 def _change_refs(part: Landing) -> dict[str, str]:
     """Return the refs of a change, of its approvals and of other statements on it, each with its expected commit."""
-    return {**dict.fromkeys((*_ours(part.change), *part.leases), part.change.commit), **part.said}
+    return {**dict.fromkeys((*_ours(part.change), *part.leases), part.change.commit), **part.approvals}
 
 
 def _may_land(left: Sequence[Landing], held: Sequence[_Step], refs: Mapping[str, str]) -> None:

@@ -39,7 +39,7 @@ class Content:
     packed_bytes: int = 0
 
 
-class KeptLogs:
+class StoredLogs:
     """Read the stored logs of all builds. Raise LogStoreError."""
 
     def __init__(self, store: LogStore) -> None:

@@ -15,7 +15,7 @@ from heapq import nsmallest
 
 from headgate.adapters.logs import manifests
 from headgate.adapters.logs.local import LocalLogs, UnreadableFile
-from headgate.adapters.logs.reader import KeptLogs, cut
+from headgate.adapters.logs.reader import StoredLogs, cut
 from headgate.base.tasks import end, run_until
 from headgate.ports.logstore import LogStore, LogStoreError, NotStored
 
@@ -298,7 +298,7 @@ class Uploads:
         if known is None or known.complete:
             return ()
         files = known.files
-        if known.parts and not own and (output := KeptLogs(self._store).file(known, manifests.OUTPUT)) is not None:
+        if known.parts and not own and (output := StoredLogs(self._store).file(known, manifests.OUTPUT)) is not None:
             # The number depends only on the record, so after a crash, a repetition writes the same file again.
             path = f"job-output.lost-{len(files) + 1}.txt"
             pieces = cut(output)

@@ -329,7 +329,7 @@ class ProcessRunner:
         if not workspace.plays:
             yield None
             return
-        async with self._supply.taken(job.ansible_version, requested=job.ansible_asked, say=joblog.say) as found:
+        async with self._supply.taken(job.ansible_version, requested=job.ansible_is_named, say=joblog.say) as found:
             if found is not None:
                 joblog.say(f"{found.name} runs the playbooks")
             yield found

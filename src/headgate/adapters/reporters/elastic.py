@@ -22,7 +22,7 @@ import msgspec
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.webhook import CALL_MAX_S, TIMEOUT_S, beginning, judged
 from headgate.base.errors import UserError
-from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
+from headgate.map.outbox import OutboxMessage, QueueReport, ReportedBuild
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 INDEX = "zuul.{tenant}-%Y.%m.%d"
@@ -203,7 +203,7 @@ def _about(report: QueueReport) -> dict[str, Any]:
     }
 
 
-def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
+def _build(report: QueueReport, build: ReportedBuild) -> dict[str, Any]:
     ended = bool(build.start_ms and build.end_ms)
     return {
         **_about(report),

@@ -19,7 +19,7 @@ import msgspec
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
-from headgate.map.outbox import BuildTold, OutboxMessage, QueueReport
+from headgate.map.outbox import OutboxMessage, QueueReport, ReportedBuild
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 TOPIC = "{tenant}/zuul/{pipeline}/{project}/{branch}/{change}"
@@ -167,7 +167,7 @@ def message(outgoing: OutboxMessage) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value != ""}
 
 
-def _build(report: QueueReport, build: BuildTold) -> dict[str, Any]:
+def _build(report: QueueReport, build: ReportedBuild) -> dict[str, Any]:
     page = f"{report.root}/t/{report.tenant}/build/{build.build}" if report.root and build.build else ""
     document = {
         "job_name": build.job,

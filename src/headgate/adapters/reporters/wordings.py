@@ -6,7 +6,7 @@ import re
 from urllib.parse import quote
 
 from headgate.base.texts import line, visible
-from headgate.map.outbox import BuildTold, QueueReport
+from headgate.map.outbox import QueueReport, ReportedBuild
 
 TITLE_MAX = 200
 """Limit on the characters of a title."""
@@ -87,5 +87,5 @@ def summary(report: QueueReport) -> str:
     return visible("\n".join(lines))
 
 
-def _of_build(build: BuildTold) -> str:
+def _of_build(build: ReportedBuild) -> str:
     return line(f"- {build.job}: {build.result}{f' ({build.error})' if build.error else ''}", TITLE_MAX)

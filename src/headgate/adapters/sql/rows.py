@@ -93,7 +93,7 @@ def _write_build(connection: sa.Connection, buildset: str, build: FinishedBuild)
         "work": build.work or None,
         "inputs": build.inputs or None,
         "returned": build.returned or None,
-        "asked_ms": build.asked_ms or None,
+        "asked_ms": build.requested_ms or None,
         "course": msgspec.to_builtins(build.course),
         "comments": msgspec.to_builtins(build.comments) or None,
         "number": (known.number if known is not None else None) or next_number(connection, BUILDS),

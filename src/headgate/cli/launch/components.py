@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.judge.subprocess_judge import ApartJudge, JudgeLimits
-from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.reader import StoredLogs
 from headgate.adapters.metrics.capacity import MachineLoad
 from headgate.adapters.process.joblog import follow
 from headgate.adapters.process.network.sockets import ReadLog
@@ -162,7 +162,7 @@ def _origin(url: str, settings: Settings) -> str:
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
-def reader(log_root: Path, remote: RemoteLogs, stored: KeptLogs | None) -> ReadLog:
+def reader(log_root: Path, remote: RemoteLogs, stored: StoredLogs | None) -> ReadLog:
     """Return a reader for an executor that keeps its logs in `log_root` and, if there is one, in the log store."""
     logs = BuildLogs(log_root, follow, remote, stored)
 

@@ -268,7 +268,7 @@ async def process(
         shared = ProcessSettings(
             hostname=settings.get("executor", "hostname") or gethostname(),
             logs_root=settings.get("logs", "root").rstrip("/"),
-            logs_kept_ms=retention_policy(settings).least_ms,
+            logs_retention_ms=retention_policy(settings).least_ms,
             publishing=bool(settings.get("published_events", "url")),
             waiting_max=int(settings.number("published_events", "waiting_max")),
         )

@@ -16,7 +16,7 @@ import httpx
 
 from headgate.adapters.logs.directory import LogDirectory
 from headgate.adapters.logs.local import LocalLogs
-from headgate.adapters.logs.reader import KeptLogs
+from headgate.adapters.logs.reader import StoredLogs
 from headgate.adapters.logs.retention import DAY_MS, Pruned, RetentionPolicy, prune
 from headgate.adapters.logs.upload import Uploads
 from headgate.adapters.sql.history import HistoryError, SqlHistory
@@ -106,10 +106,10 @@ async def pruned(found: Retention, context: Context) -> None:
         await asyncio.sleep(PRUNE_INTERVAL_S)
 
 
-def kept_logs(settings: Settings) -> KeptLogs | None:
+def kept_logs(settings: Settings) -> StoredLogs | None:
     """Return the reader of the log store, or None without one. Raise UserError."""
     store = log_store(settings)
-    return KeptLogs(store) if store is not None else None
+    return StoredLogs(store) if store is not None else None
 
 
 async def remote(settings: Settings, context: Context, stack: AsyncExitStack) -> RemoteLogs:

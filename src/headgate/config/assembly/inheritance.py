@@ -95,7 +95,7 @@ def _provider(layout: LayoutDefinitions, provider: Stanza) -> FlatProvider | Non
         connection=connection,
         driver=driver,
         labels=tuple(_labels(layout, parts, driver, [connection, driver_settings], hosts)),
-        said=driver_settings,
+        settings=driver_settings,
         limits={
             kind: float(most) for kind, most in (settings.get("resource-limits") or {}).items() if most is not None
         },

@@ -244,7 +244,7 @@ class Mix:
             exclude_projects=self._filters("exclude-projects"),
             secret_exposure=values.get("secret-exposure", "ignore"),
             ansible_version=str(version or ANSIBLE_DEFAULT),
-            ansible_asked=bool(version),
+            ansible_is_named=bool(version),
             post_review=self.post_review,
             noop=noop,
             inheritance=tuple(self._inheritance),

@@ -72,7 +72,7 @@ def _without(job: FrozenJob, retained: set[str]) -> FrozenJob:
     return job if dependencies == job.dependencies else msgspec.structs.replace(job, dependencies=dependencies)
 
 
-def said_of_images(pipeline: Pipeline, kind: str) -> ImageNews:
+def image_news(pipeline: Pipeline, kind: str) -> ImageNews:
     """Return what the `zuul` reporter of this kind says. In a pipeline before review it says nothing: otherwise,
     the author of a change could choose the image of other people's machines."""
     hows: tuple[Any, ...] = pipeline.reports.get(kind, {}).get(ZUUL, ()) if pipeline.post_review else ()

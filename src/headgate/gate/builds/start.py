@@ -219,7 +219,7 @@ def begun(
     beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
     # What uses a paused build is another build once that one runs again, because what it was served is gone.
     id = derived(buildset.id, job.id, str(attempt), *(b.id for b in beneath if b and b.paused))
-    build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, asked_ms=world.now_ms, given=given)
+    build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, requested_ms=world.now_ms, given=given)
     if not is_fit(item, job):
         return build if job.noop else replace(build, work=work_of(item, buildset, job, world))
     zuul = variables(item, buildset, job, build, world.tenant, world.pipeline)

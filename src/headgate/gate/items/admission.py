@@ -191,9 +191,9 @@ def refused_with(
     known = next((one for one in state.refusals if one.key == change.key), None) or OutsideRefusal(
         change.key, "", event
     )
-    if known.commit == change.commit and (known.due_ms or known.said == _mark(note)):
+    if known.commit == change.commit and (known.due_ms or known.comment_digest == _mark(note)):
         return state
-    due_ms = known.told_ms + PAUSE_MS if known.told_ms else 0
+    due_ms = known.comment_ms + PAUSE_MS if known.comment_ms else 0
     known = replace(known, commit=change.commit, event=event)
     # The comment is made later, from the state of that time.
     if now_ms < due_ms or _crowded(state, now_ms):
@@ -243,7 +243,7 @@ def _corrected(
         return None
     change = change_state.change
     if inside:
-        if one.said and not _announced(world.pipeline, change.connection):
+        if one.comment_digest and not _announced(world.pipeline, change.connection):
             _with_comment(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, actions)
         return None
     if change.commit != one.commit:  # the comment is on another patchset, which nobody brings in
@@ -251,10 +251,10 @@ def _corrected(
     problems = why_not(state, change, world)
     free = f"Nothing keeps {change.id} out of {world.pipeline.name} any more: it comes in once it is requested again."
     note = refusal(change, problems, world) if problems else free
-    if one.said == _mark(note) or not (one.said or problems):
+    if one.comment_digest == _mark(note) or not (one.comment_digest or problems):
         return replace(one, due_ms=0) if one.due_ms else one
     if not one.due_ms:
-        return replace(one, due_ms=max(one.told_ms + PAUSE_MS, world.now_ms + GRACE_MS))
+        return replace(one, due_ms=max(one.comment_ms + PAUSE_MS, world.now_ms + GRACE_MS))
     if world.now_ms < one.due_ms:
         return one
     if _crowded(state, world.now_ms):
@@ -269,10 +269,10 @@ def _with_comment(
     pipeline, mark = world.pipeline, _mark(note)
     if speaks(pipeline, change.connection):
         # With the time of the last comment, the same text can be posted again after another one.
-        id = derived(one.event, pipeline.name, change.key, kind, mark, str(one.told_ms))
+        id = derived(one.event, pipeline.name, change.key, kind, mark, str(one.comment_ms))
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
         actions.append(Report(id, work, pipeline.precedence, kind=kind))
-    return replace(one, said=mark, told_ms=world.now_ms, due_ms=0)
+    return replace(one, comment_digest=mark, comment_ms=world.now_ms, due_ms=0)
 
 
 def _announced(pipeline: Pipeline, connection: str) -> bool:
@@ -282,7 +282,7 @@ def _announced(pipeline: Pipeline, connection: str) -> bool:
 
 
 def _crowded(state: State, now_ms: int) -> bool:
-    return sum(one.told_ms > now_ms - PAUSE_MS for one in state.refusals if one.told_ms) >= AT_ONCE_MAX
+    return sum(one.comment_ms > now_ms - PAUSE_MS for one in state.refusals if one.comment_ms) >= AT_ONCE_MAX
 
 
 def _mark(note: str) -> str:

@@ -48,7 +48,7 @@ def ask_to_land(item: Item, queue: Queue, world: World, actions: list[Action]) -
         approved=first.approved,
         leases=first.leases,
         vetoed=first.vetoed,
-        said=first.said,
+        approvals=first.approvals,
         others=tuple(others),
         # After the first step there is no way back, so trying the later ones would change nothing.
         later=tuple(replace(_part(item, change, step, world), note="") for change in later if not item.landed),
@@ -95,7 +95,7 @@ def _part(item: Item, change: Change, step: tuple[Change, ...], world: World) ->
         needs_approval(item, change, world.pipeline),
         leases(item, change, world),
         vetoed=heeds_vetoes(world.pipeline, change.connection) and not item.exempts(change),
-        said={word.ref: word.commit for word in change_state.approvals} if change_state is not None else {},
+        approvals={word.ref: word.commit for word in change_state.approvals} if change_state is not None else {},
     )
 
 

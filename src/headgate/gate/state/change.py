@@ -259,9 +259,9 @@ class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
     commit: str
     event: str
     """Id of the event that brought it."""
-    said: str = ""
+    comment_digest: str = msgspec.field(name="said", default="")
     """Digest of the last comment; empty when there was none."""
-    told_ms: int = 0
+    comment_ms: int = msgspec.field(name="told_ms", default=0)
     """Time of that comment, milliseconds since the epoch, UTC."""
     due_ms: int = 0
     """Time at which to comment again if the state differs by then; 0 when no comment is due."""

@@ -47,7 +47,7 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     result: str | None = None
     voting: bool = True
     error: str = ""
-    asked_ms: int = 0
+    requested_ms: int = msgspec.field(name="asked_ms", default=0)
     start_ms: int = 0
     end_ms: int = 0
     log_url: str = ""

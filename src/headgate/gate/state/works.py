@@ -118,7 +118,7 @@ class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the approval is required, as in LandRequest, like the following members."""
     leases: tuple[str, ...] = ()
     vetoed: bool = False
-    said: dict[str, str] = {}
+    approvals: dict[str, str] = msgspec.field(name="said", default_factory=dict)
 
 
 class Demands(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,7 +150,7 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     """Refs of people's approvals that must still name the change's commit at the moment of landing."""
     vetoed: bool = False
     """Whether it lands only while nobody objects."""
-    said: dict[str, str] = {}
+    approvals: dict[str, str] = msgspec.field(name="said", default_factory=dict)
     """Ref of each approval of the change -> its commit; these refs are deleted once the change has landed."""
     queue: str = ""
     """Name of the queue it lands from."""
@@ -177,9 +177,7 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     @property
     def parts(self) -> tuple[Landing, ...]:
         """Return everything that lands in this step, its own change first."""
-        own = Landing(
-            self.change, self.commit, self.note, self.approved, self.leases, vetoed=self.vetoed, said=self.said
-        )
+        own = Landing(self.change, self.commit, self.note, self.approved, self.leases, self.vetoed, self.approvals)
         return (own, *self.others)
 
 

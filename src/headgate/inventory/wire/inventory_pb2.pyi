@@ -454,7 +454,7 @@ class DefinitionResponse(_message.Message):
     def __init__(self, definition: _Optional[_Union[Definition, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("id", "user", "project", "partition", "search", "amounts", "duration_s", "precedence", "note", "state", "object", "name", "asked_ms", "begun_ms", "until_ms", "ended_ms", "why", "ahead")
+    __slots__ = ("id", "user", "project", "partition", "search", "amounts", "duration_s", "precedence", "note", "state", "object", "name", "asked_ms", "begun_ms", "until_ms", "ended_ms", "why", "ahead", "requested_ms")
     class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         UNKNOWN: _ClassVar[Lease.State]
@@ -492,6 +492,7 @@ class Lease(_message.Message):
     ENDED_MS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
+    REQUESTED_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     user: str
     project: str
@@ -510,7 +511,8 @@ class Lease(_message.Message):
     ended_ms: int
     why: str
     ahead: int
-    def __init__(self, id: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., partition: _Optional[str] = ..., search: _Optional[str] = ..., amounts: _Optional[_Mapping[str, str]] = ..., duration_s: _Optional[int] = ..., precedence: _Optional[int] = ..., note: _Optional[str] = ..., state: _Optional[_Union[Lease.State, str]] = ..., object: _Optional[str] = ..., name: _Optional[str] = ..., asked_ms: _Optional[int] = ..., begun_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., why: _Optional[str] = ..., ahead: _Optional[int] = ...) -> None: ...
+    requested_ms: int
+    def __init__(self, id: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., partition: _Optional[str] = ..., search: _Optional[str] = ..., amounts: _Optional[_Mapping[str, str]] = ..., duration_s: _Optional[int] = ..., precedence: _Optional[int] = ..., note: _Optional[str] = ..., state: _Optional[_Union[Lease.State, str]] = ..., object: _Optional[str] = ..., name: _Optional[str] = ..., asked_ms: _Optional[int] = ..., begun_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., why: _Optional[str] = ..., ahead: _Optional[int] = ..., requested_ms: _Optional[int] = ...) -> None: ...
 
 class AskLeaseRequest(_message.Message):
     __slots__ = ("session", "search", "amounts", "duration_s", "precedence", "note", "wait_s")

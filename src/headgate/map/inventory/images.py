@@ -85,7 +85,7 @@ class ImageUpload(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """pending | uploading | ready | failed | deleting"""
     validated: bool | None = None
     """Whether the validation accepted the upload; None: it has not ended."""
-    asked: str = ""
+    trial_event: str = msgspec.field(name="asked", default="")
     """The event that requests the validation of the upload."""
     external_id: str = ""
     driver: dict[str, str] = {}
@@ -118,7 +118,7 @@ class ImageOrder(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str = ""
 
 
-class ImageAsked(msgspec.Struct, frozen=True):
+class ImageRequest(msgspec.Struct, frozen=True):
     """Record when a build of an image that was due was last requested."""
 
     at_ms: int
@@ -163,17 +163,17 @@ class ImageOrderPlace(Dir):
     record = place(ImageOrder, "What a person wants to be done with it.", by="web, launcher", own=True)
 
 
-class ImageAskedPlace(Dir):
+class ImageRequestPlace(Dir):
     """Hold the latest request for a build of one image, by its canonical name."""
 
-    record = place(ImageAsked, "When a build that was due was last requested.", by="launcher", own=True)
+    record = place(ImageRequest, "When a build that was due was last requested.", by="launcher", own=True)
 
 
 class Images(Dir):
     """Hold the images that jobs build."""
 
     artifacts = each(ArtifactPlace, key="artifact uuid")
-    requests = each(ImageAskedPlace, key="image", seed=False, name="asked")
+    requests = each(ImageRequestPlace, key="image", seed=False, name="asked")
     orders = each(ImageOrderPlace, key="artifact or upload uuid", seed=False)
     reports = each(ImageReportPlace, key="report", seed=False)
 

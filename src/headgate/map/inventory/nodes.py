@@ -37,7 +37,7 @@ class NodeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Zone of the executor: only machines in the partition of this name serve the request."""
     precedence: int = PRECEDENCE
     """Lower numbers are served first."""
-    asked_ms: int = 0
+    requested_ms: int = msgspec.field(name="asked_ms", default=0)
     machine: str = ""
     """Uuid of the object that started the item."""
     upload: str = ""
@@ -100,7 +100,7 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """requested | building | ready | in-use | used | failed | outdated | hold. A static machine is also
     registering, until it answers, and rebuilding, after each build. A machine with slots is slot-host instead of
     ready and in-use."""
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = msgspec.field(name="said", default_factory=dict)
     """Settings that the machine is made from: label, image, flavor, and the other keys of the provider. They are stored
     here, as they may be removed from the configuration."""
     digest: str = ""
@@ -119,7 +119,7 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     node: str = ""
     """Name of the machine in the request's nodeset."""
     build: str = ""
-    asked_ms: int = 0
+    requested_ms: int = msgspec.field(name="asked_ms", default=0)
     since_ms: int = 0
     """Time at which the machine reached this state."""
     begun_ms: int = 0
@@ -203,7 +203,7 @@ class NodeAccount(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     connection: str
     region: str = ""
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = msgspec.field(name="said", default_factory=dict)
     """Settings of a provider in this account, which the driver needs."""
     lacking_ms: int = 0
     """Time since which the launcher's settings lack the connection; 0: they have it."""

@@ -57,8 +57,8 @@ class ObjectLeasing:
         """
         now_ms = self.inventory.clock()
         lease = leases.check(replace(
-            wanted, id=fresh(), user=caller.user, project=caller.project, partition=caller.partition, asked_ms=now_ms,
-            roles=tuple(sorted(caller.roles)), give_up_ms=now_ms + (wait_s or GIVE_UP_S) * 1_000,
+            wanted, id=fresh(), user=caller.user, project=caller.project, partition=caller.partition,
+            requested_ms=now_ms, roles=tuple(sorted(caller.roles)), give_up_ms=now_ms + (wait_s or GIVE_UP_S) * 1_000,
         ))  # fmt: skip
         # Otherwise everybody would ask with the highest precedence.
         if lease.precedence < leases.PRECEDENCE and not caller.operator:

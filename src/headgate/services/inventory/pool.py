@@ -142,7 +142,9 @@ class Book:
         """Return the waiting leases, the next one first."""
         waiting = [one for one in self.leases.values() if one.state == WAITING]
         # The order of arrival in the store decides between equals.
-        return sorted(waiting, key=lambda one: (level(one.precedence, one.asked_ms, now_ms), self.entries[one.id].born))
+        return sorted(
+            waiting, key=lambda one: (level(one.precedence, one.requested_ms, now_ms), self.entries[one.id].born)
+        )
 
     @property
     def taking(self) -> list[ObjectLease]:

@@ -219,7 +219,7 @@ def total(several: Iterable[clouds.Amounts]) -> dict[str, float]:
 
 def wanted_of(node: MadeNode) -> clouds.MachineSpec:
     """Return the driver's description of a machine, as when it was made."""
-    description = node.said
+    description = node.settings
     return clouds.MachineSpec(
         node.id, description["label"], description["image"], description["flavor"], description["provider"], node.tags
     )

@@ -141,9 +141,11 @@ class Assigning:
 
     def _behind(self, request: NodeRequest) -> list[NodeClaim]:
         """Return the claims of later requests, made since this one waits."""
-        order, asked_ms = self._now.order, self._now.asked_ms
+        order, requested_ms = self._now.order, self._now.requested_ms
         after = set(order[order.index(request.id) + 1 :]) if request.id in order else set()
-        return [one for one in self._claims if one.request in after and asked_ms[one.request] >= request.asked_ms]
+        return [
+            one for one in self._claims if one.request in after and requested_ms[one.request] >= request.requested_ms
+        ]
 
     def _too_few(self, request: NodeRequest, found: list[list[MachineCandidate]]) -> NodesRefused | None:
         """Return a refusal if there are not enough machines, or not enough that work."""

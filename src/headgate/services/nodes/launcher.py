@@ -159,7 +159,7 @@ class LauncherTerm:
 
         def place(one: WaitingRequest | ObjectLease) -> tuple[int, int]:
             request = one.request if isinstance(one, WaitingRequest) else one
-            return level(request.precedence, request.asked_ms, now_ms), request.asked_ms
+            return level(request.precedence, request.requested_ms, now_ms), request.requested_ms
 
         made = providers(self._context.map, self._context.mirror)
         lines: list[Sequence[WaitingRequest | ObjectLease]] = [now.waiting, self._book.line(now_ms)]

@@ -165,7 +165,7 @@ class NodeRequester:
             executor=self._context.settings.hostname,
             zone=self._zone,
             precedence=precedence,
-            asked_ms=self._context.now_ms(),
+            requested_ms=self._context.now_ms(),
             machine=occasion.ordering_key if occasion is not None else "",
             upload=of_image.image_upload_uuid if of_image is not None else "",
             pipeline=spec.pipeline,

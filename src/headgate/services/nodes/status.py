@@ -72,7 +72,7 @@ class NodeState:
     """Ended requests whose machines are kept because their builds are held."""
     order: tuple[str, ...] = ()
     """All requests, answered or not, the most urgent first."""
-    asked_ms: Mapping[str, int] = field(default_factory=dict)
+    requested_ms: Mapping[str, int] = field(default_factory=dict)
     """Request -> time at which it was made."""
 
 
@@ -95,7 +95,7 @@ def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
 
     def place(one: tuple[Entry, NodeRequest]) -> tuple[int, int]:
         # The order of arrival in the store decides between equals: clocks of executors differ.
-        return level(one[1].precedence, one[1].asked_ms, now_ms), one[0].born
+        return level(one[1].precedence, one[1].requested_ms, now_ms), one[0].born
 
     for entry, request in sorted(requests.values(), key=place):
         order.append(request.id)
@@ -106,8 +106,8 @@ def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
         waiting.append(WaitingRequest(request, At(entry.path, entry.version), usable, len(usable) < len(own)))
     left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
     kept_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
-    asked_ms = {id: request.asked_ms for id, (_, request) in requests.items()}
-    return NodeState(frozenset(requests), tuple(waiting), claims, left, kept_for, tuple(order), asked_ms)
+    requested_ms = {id: request.requested_ms for id, (_, request) in requests.items()}
+    return NodeState(frozenset(requests), tuple(waiting), claims, left, kept_for, tuple(order), requested_ms)
 
 
 def _read(address: Address[R], entry: Entry) -> R | None:

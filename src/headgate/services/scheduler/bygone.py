@@ -13,7 +13,7 @@ from headgate.base.ids import derived
 from headgate.config.assembly.inheritance import canonical
 from headgate.config.layout import Layout
 from headgate.gate.builds import report
-from headgate.gate.builds.imagework import body_of, images_of, said_of_images
+from headgate.gate.builds.imagework import body_of, image_news, images_of
 from headgate.gate.builds.reuse import lasting
 from headgate.gate.state.actions import Action, Record
 from headgate.gate.state.model import Build, BuildSet, Item, State
@@ -160,7 +160,7 @@ class Bygone:
             # there.
             inputs=build.inputs if lasting(build) else "",
             returned=build.data if lasting(build) else {},
-            asked_ms=build.asked_ms,
+            requested_ms=build.requested_ms,
             course=build.course,
         )
 
@@ -239,7 +239,7 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
     item, body = ended.item, body_of(ended.item.change)
     if item.buildset is None or ended.refused:
         return None
-    verdict = said_of_images(world.pipeline, report.kind_of(ended.result, world))
+    verdict = image_news(world.pipeline, report.kind_of(ended.result, world))
     files = tuple(_files(item, layout))[:FILES_MAX] if verdict.built and ended.result == "SUCCESS" else ()
     upload = body.image_upload_uuid if body is not None and verdict.validated is not None else ""
     if not files and not upload:

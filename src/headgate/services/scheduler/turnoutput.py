@@ -30,7 +30,7 @@ from headgate.gate.state.model import BuildSet, Item, State
 from headgate.gate.state.returns import FileComment
 from headgate.gate.state.works import LandRequest
 from headgate.gate.state.world import World
-from headgate.map.outbox import Answered, BuildTold, OutboxMessage, PublishedEvent, QueueReport
+from headgate.map.outbox import Answered, OutboxMessage, PublishedEvent, QueueReport, ReportedBuild
 from headgate.services.context import Context, Outboxes
 from headgate.services.publisher import published_event, queue_of
 
@@ -333,11 +333,11 @@ def _comments(buildset: BuildSet) -> dict[str, tuple[FileComment, ...]]:
     return {path: tuple(comments) for path, comments in found.items()}
 
 
-def _build_lines(buildset: BuildSet, world: World) -> Iterator[BuildTold]:
+def _build_lines(buildset: BuildSet, world: World) -> Iterator[ReportedBuild]:
     for job in buildset.jobs:
         build = buildset.builds.get(job.id)
         if build is not None:
-            yield BuildTold(
+            yield ReportedBuild(
                 job=job.name,
                 build=build.id,
                 attempt=build.attempt,

@@ -105,7 +105,7 @@ class CrowdSimulation:
             many = LARGE[name] if chance.random() < 0.1 else 1
             nodes = tuple((f"n{place}", name) for place in range(many))
             id, project = f"r{self._count:05}", chance.choice(("red", "blue", "green"))
-            request = NodeRequest(id, "t", project, "b", "j", nodes, "host", asked_ms=self.now_s * 1000)
+            request = NodeRequest(id, "t", project, "b", "j", nodes, "host", requested_ms=self.now_s * 1000)
             yield Arrived(request, chance.randrange(60, BUILD_MAX_S))
 
     def _end(self) -> None:
@@ -113,7 +113,7 @@ class CrowdSimulation:
             self.builds.remove(one)
             for node in [n for n in self.nodes.values() if n.request == one.request.id]:
                 # Other machines go with their build.
-                if node.fixed or node.said["label"].get("reuse"):
+                if node.fixed or node.settings["label"].get("reuse"):
                     back = replace(node, request="", node="", project="", state="ready", since_ms=self.now_s * 1000)
                     self.nodes[node.id] = back
                 else:
@@ -168,7 +168,7 @@ class CrowdSimulation:
         # Computed as if nobody else waited: this defines "there is room".
         alone = Choosing(self._site(providers)).serve(one.request, None)
         one.free_s += STEP_S if isinstance(alone, NodePlan) else 0
-        waited_s, wanted = self.now_s - one.request.asked_ms // 1000, [label for _, label in one.request.nodes]
+        waited_s, wanted = self.now_s - one.request.requested_ms // 1000, [label for _, label in one.request.nodes]
         # Machines that are held by hand take room for the whole run, so only the other bound applies then.
         if waited_s > WAIT_MAX_S and not self.held:
             raise MachineInvariantBroken(f"seed {self.seed}: a request for {wanted} waits for {waited_s} s: {one.wait}")

@@ -223,7 +223,7 @@ class ImagingSimulation:
 
         def used(upload: str) -> bool:
             nodes = [decode(one.value, MadeNode) for one in backend.tree.under(Map().nodes.made.path)]
-            return any(node.said["image"].get(UPLOAD) == upload for node in nodes)
+            return any(node.settings["image"].get(UPLOAD) == upload for node in nodes)
 
         hall = ImageTakingCloud(chance, faults, name=name)
         hall.images = Gallery(chance, faults, name, used)
@@ -298,7 +298,7 @@ class ImagingSimulation:
             return
         node = MadeNode(
             id=fresh(), provider=provider.name, connection=provider.connection, label="small", state="in-use",
-            request="somebody's", said={"image": label.image, "provider": {}, "label": {}, "flavor": {}},
+            request="somebody's", settings={"image": label.image, "provider": {}, "label": {}, "flavor": {}},
         )  # fmt: skip
         record = map.nodes.made(node.id).record
         try:

@@ -35,7 +35,7 @@ class LeaseRoutes:
     async def AskLease(self, call: InventoryCall, request: pb.AskLeaseRequest) -> pb.Lease:
         caller = await self._caller(call, request.session)
         wanted = leases.ObjectLease(
-            id="", user="", project="", partition="", asked_ms=0,
+            id="", user="", project="", partition="", requested_ms=0,
             search=request.search,
             duration_s=request.duration_s,
             amounts=dict(sorted(request.amounts.items())),
@@ -131,7 +131,8 @@ def _lease(one: leases.ObjectLease, ahead: int = 0) -> pb.Lease:
         state=STATES[one.state],
         object=one.object,
         name=one.name,
-        asked_ms=one.asked_ms,
+        asked_ms=one.requested_ms,
+        requested_ms=one.requested_ms,
         begun_ms=one.begun_ms,
         until_ms=one.until_ms,
         ended_ms=one.ended_ms,

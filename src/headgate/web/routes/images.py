@@ -136,7 +136,7 @@ class _Uses(NamedTuple):
 
     def machines(self, upload: ImageUpload) -> int:
         """Return the number of machines made from an upload that the tenant may see."""
-        of = [one for one in self.nodes if one.said.get("image", {}).get(UPLOADED) == upload.id]
+        of = [one for one in self.nodes if one.settings.get("image", {}).get(UPLOADED) == upload.id]
         # Slots share one machine, which must count only once.
         return sum(not one.main and self.tenant in (upload.tenant, one.tenant) for one in of)
 

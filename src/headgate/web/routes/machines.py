@@ -150,7 +150,9 @@ async def nodes(site: Site, tenant: str) -> list[NodeShape]:
 
 
 def _node(site: Site, claim: NodeClaim, node_request: NodeRequest | None) -> NodeShape:
-    since_ms = node_request.asked_ms if node_request is not None and node_request.asked_ms else site.context.now_ms()
+    since_ms = (
+        node_request.requested_ms if node_request is not None and node_request.requested_ms else site.context.now_ms()
+    )
     return NodeShape(
         id=claim.name or claim.machine,
         uuid=claim.machine,
@@ -166,7 +168,7 @@ def _node(site: Site, claim: NodeClaim, node_request: NodeRequest | None) -> Nod
         lock_holder=node_request.executor if node_request is not None else None,
         is_locked=node_request is not None,
         request_id=claim.request,
-        request_time=time_text(node_request.asked_ms) if node_request is not None else None,
+        request_time=time_text(node_request.requested_ms) if node_request is not None else None,
     )
 
 
@@ -184,7 +186,7 @@ async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
         claims.setdefault(node.request, []).append(node.id)
     places = {one.request.id: place for place, one in enumerate(now.waiting, 1)}
     found = []
-    for one in sorted(_requests(site, tenant), key=lambda one: one.asked_ms):
+    for one in sorted(_requests(site, tenant), key=lambda one: one.requested_ms):
         pipeline, item = builds.get(one.build, ("", None))
         own = claims.get(one.id, [])
         shape = RequestShape(
@@ -195,7 +197,7 @@ async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
             job_name=one.job,
             labels=tuple(label for _, label in one.nodes),
             priority=one.precedence,
-            request_time=time_text(one.asked_ms) or "",
+            request_time=time_text(one.requested_ms) or "",
             zuul_event_id=item.event if item is not None else "",
             provider_node_data=_data(one, own, made),
             is_locked=bool(own),

@@ -276,7 +276,7 @@ def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
 
 
 def _made_node(node: MadeNode, node_request: NodeRequest | None, order: NodeOrder | None, now_ms: int) -> NodeShape:
-    host, label = node.host or {}, node.said["label"]
+    host, label = node.host or {}, node.settings["label"]
     about = {name: _text(node.about.get(name)) for name in ("cloud", "region", "az", *_ADDRESSES)}
     doing = (
         f"{node_request.job} of {node_request.project}, build {node_request.build}"
@@ -311,7 +311,7 @@ def _made_node(node: MadeNode, node_request: NodeRequest | None, order: NodeOrde
         is_locked=bool(node.request),
         lock_holder=node_request.executor if node_request is not None else None,
         request_id=node.request or None,
-        request_time=time_text(node.asked_ms),
+        request_time=time_text(node.requested_ms),
         slot=node.slot,
         main_node_id=node.main or None,
         why=node.why or (_endless(node, now_ms) if node.state == "hold" else "") or None,

@@ -43,7 +43,7 @@ def uploads(map: Map, mirror: Mirror) -> list[ImageUpload]:
 
 def place_of(provider: FlatProvider, image: FlatImage) -> str:
     """Return the place of the image's uploads for this provider."""
-    return "/".join((provider.connection, str(provider.said.get("region", "")), image.digest))
+    return "/".join((provider.connection, str(provider.settings.get("region", "")), image.digest))
 
 
 def chosen(providers: Mapping[str, list[FlatProvider]], map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:

@@ -102,7 +102,7 @@ class ImageKeeper:
         for artifact in self._artifacts().values():
             await self._end(artifact)
         for one in uploads(map, mirror):
-            if one.state == "ready" and (one.asked == AGAIN or (one.validated is None and not one.asked)):
+            if one.state == "ready" and (one.trial_event == AGAIN or (one.validated is None and not one.trial_event)):
                 await self._ask_to_try(one)
         await self._ask_for_what_is_due(wanted)
         self._steps()
@@ -196,10 +196,10 @@ class ImageKeeper:
             file=artifact.file,
             tenant=artifact.tenant,
             connection=spot.provider.connection,
-            region=region_of(spot.provider.said),
+            region=region_of(spot.provider.settings),
             digest=spot.image.digest,
             image=definition,
-            provider=spot.provider.said,
+            provider=spot.provider.settings,
             tags={**_texts(definition.get("tags", {})), clouds.SYSTEM_TAG: self._system, clouds.UPLOAD_TAG: id},
             retain=spot.image.retain,
             state="failed" if wrong else "pending",
@@ -243,7 +243,7 @@ class ImageKeeper:
         if not ops or found is None or found[0] != one:
             return
         place = self._context.map.image_uploads.uploads(one.id).record
-        await self._ledger.commit([found[1]], [place.put(replace(one, asked=id)), *ops])
+        await self._ledger.commit([found[1]], [place.put(replace(one, trial_event=id)), *ops])
 
     async def _ask_for_what_is_due(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
         """Request builds of images that are missing or too old, where their configuration demands it."""
@@ -253,10 +253,10 @@ class ImageKeeper:
             made = [one.made_ms for one in self._artifacts().values() if one.file.image == name]
             place = map.images.requests(name).record
             entry = self._context.mirror.get(place.path)
-            asked_ms = place.decode(entry.value).at_ms if entry is not None else None
+            requested_ms = place.decode(entry.value).at_ms if entry is not None else None
             age_s = (now_ms - max(made)) / 1000 if made else None
             # The request is recorded with its events, so it is not repeated at each look until an image arrives.
-            if not is_due(age_s, image, (now_ms - asked_ms) / 1000 if asked_ms is not None else None):
+            if not is_due(age_s, image, (now_ms - requested_ms) / 1000 if requested_ms is not None else None):
                 continue
             file = images.ImageFile(
                 image=name, name=image.name, project=image.project, connection=image.connection, branch=image.branch,
@@ -267,7 +267,7 @@ class ImageKeeper:
             for tenant in sorted(t for t, several in self._providers().items() if _has(several, name)):
                 ops = await image_event_ops(self._context, EventKind.IMAGE_BUILD, fresh(), tenant, file, body)
                 check = At(place.path, entry.version if entry is not None else None)
-                if ops and await self._ledger.commit([check], [place.put(images.ImageAsked(now_ms)), *ops]):
+                if ops and await self._ledger.commit([check], [place.put(images.ImageRequest(now_ms)), *ops]):
                     break
 
     # --- lengthy work
@@ -286,7 +286,7 @@ class ImageKeeper:
 
     def _hunt(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
         """Look at each account, and each bucket, that may hold images."""
-        found = {(s.provider.connection, _part(s.provider.said)): s.provider.said for s in wanted.values()}
+        found = {(s.provider.connection, _part(s.provider.settings)): s.provider.settings for s in wanted.values()}
         for one in uploads(self._context.map, self._context.mirror):
             found.setdefault((one.connection, _part(one.provider)), one.provider)
         for (connection, part), provider in found.items():
@@ -351,7 +351,7 @@ def _ordered(upload: images.ImageUpload, do: str) -> images.ImageUpload:
     if do == "upload" and upload.state == "failed":
         return replace(upload, state="pending", tries=0, why="", driver={})
     if do == "validate" and upload.state == "ready":
-        return replace(upload, asked=AGAIN)
+        return replace(upload, trial_event=AGAIN)
     return upload
 
 

@@ -141,7 +141,7 @@ class UploadLife:
         ledger, busy = self.uploads.ledger, 0
         map, mirror = ledger.context.map, ledger.context.mirror
         for _, _, node in read_all(mirror, map.nodes.made.path, MadeNode):
-            if node.said.get("image", {}).get(UPLOAD) != one.id:
+            if node.settings.get("image", {}).get(UPLOAD) != one.id:
                 continue
             busy += not node.main
             if not node.request and not node.slots and node.state in FREE:

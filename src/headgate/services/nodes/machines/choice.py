@@ -207,7 +207,7 @@ class Choosing:
             and digests.get(node.label) == node.digest
             and not self._site.expired(node)
         ]
-        return sorted(found, key=lambda node: (FREE.index(node.state), node.label != name, node.asked_ms, node.id))
+        return sorted(found, key=lambda node: (FREE.index(node.state), node.label != name, node.requested_ms, node.id))
 
     def _fit(
         self, provider: FlatProvider, demand: NodeDemand, names: Sequence[str], own: Mapping[str, MadeNode]
@@ -270,7 +270,7 @@ class Choosing:
         # Held machines are listed apart because nobody knows when they become free.
         taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
         reasons = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
-        reasons += [f"{one.external_id or one.said['provider']['node'].get('name', one.id)}: {one.why}"
+        reasons += [f"{one.external_id or one.settings['provider']['node'].get('name', one.id)}: {one.why}"
                  for one in several if one.state == "registering" and one.why]  # fmt: skip
         if held := sum(one.state == "hold" for one in several):
             reasons.append(f"{held} are held")

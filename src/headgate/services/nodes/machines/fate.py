@@ -83,12 +83,12 @@ class Fate:
 
     def expired(self, node: MadeNode) -> bool:
         """Return whether the machine is too old to be given away."""
-        label = node.said["label"]
+        label = node.settings["label"]
         # This is the least time that a machine is kept, so it precedes all reasons to remove it for its age.
-        if self.now_ms - node.asked_ms < 1000 * label.get("min-retention-time", 0):
+        if self.now_ms - node.requested_ms < 1000 * label.get("min-retention-time", 0):
             return False
         ready_max_s, age_max_s = label.get("max-ready-age", 0), label.get("max-age", 0)
-        aged = bool(age_max_s) and self.now_ms - node.asked_ms >= 1000 * age_max_s
+        aged = bool(age_max_s) and self.now_ms - node.requested_ms >= 1000 * age_max_s
         return aged or (
             bool(ready_max_s) and node.state == "ready" and self.now_ms - node.since_ms >= 1000 * ready_max_s
         )
@@ -103,7 +103,7 @@ class Fate:
         after = replace(given_back(node), served=node.served + 1)
         unwanted = self.slots.lost(node) if node.main else bool(self._unwanted(node))
         # Reuse is only for machines that went through a build: a person may have changed one that was held.
-        if node.said["label"].get("reuse") and node.state == "in-use" and not unwanted:
+        if node.settings["label"].get("reuse") and node.state == "in-use" and not unwanted:
             return replace(after, state="rebuilding" if node.fixed else "building", why="it is to be used again")
         return replace(after, state="used")
 
@@ -147,7 +147,7 @@ class YieldingMachines:
         self._site, self._free, self._limits = site, free, limits
         self._nodes = {node.id: node for node in site.nodes}
         self._slots = MachineSlots(self._nodes)
-        self._mains = sorted((node for node in site.nodes if node.slots), key=lambda node: (node.asked_ms, node.id))
+        self._mains = sorted((node for node in site.nodes if node.slots), key=lambda node: (node.requested_ms, node.id))
         self._back = set[str]()
         self._idle: tuple[tuple[int, int], Uses] = ((-1, -1), {})
         """Amounts that idle machines take, with the numbers of free and returned machines at which they were added
@@ -185,7 +185,7 @@ class YieldingMachines:
         behind = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
         # Slots are not deleted by themselves, only with their machine.
         idle = [node for node in near if node.id in self._free and node.id not in taken and not node.main]
-        idle.sort(key=lambda node: (FREE.index(node.state), node.asked_ms, node.id))
+        idle.sort(key=lambda node: (FREE.index(node.state), node.requested_ms, node.id))
         held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
         # Of requests behind this one, the last in the line loses its machine first.
         held.sort(key=lambda node: (-line.index(node.request), node.id))

@@ -60,14 +60,16 @@ class Hunt:
         """Start to look at each account that has or had machines."""
         # Accounts come from three places, because the configuration may have lost one that still holds machines.
         descriptions = {
-            (one.connection, region_of(one.said)): one.said for one in seen.every.values() if not one.is_static
+            (one.connection, region_of(one.settings)): one.settings for one in seen.every.values() if not one.is_static
         }
-        used = {_where(node): node.said["provider"] for node in seen.nodes.values() if not (node.fixed or node.main)}
+        used = {
+            _where(node): node.settings["provider"] for node in seen.nodes.values() if not (node.fixed or node.main)
+        }
         known = {(one.connection, one.region): one for one in seen.accounts.values()}
         for where, provider in used.items():
             descriptions.setdefault(where, provider)
         for where, one in known.items():
-            descriptions.setdefault(where, one.said)
+            descriptions.setdefault(where, one.settings)
         for where in sorted({*used, *known}):
             await self._keep(where, known.get(where), descriptions[where], seen)
         for where, provider in descriptions.items():
@@ -84,7 +86,7 @@ class Hunt:
         connection, region = where
         record = self._ledger.context.map.nodes.accounts(derived(connection, region)).record
         lacking = connection not in self._accounts
-        now = known or NodeAccount(connection=connection, region=region, said=dict(provider))
+        now = known or NodeAccount(connection=connection, region=region, settings=dict(provider))
         if lacking and known is not None and known.given_up:
             mine = [node for node in seen.nodes.values() if _where(node) == where and not node.fixed]
             had = {node.main for node in mine if node.request}
@@ -118,7 +120,7 @@ class Hunt:
         one = (
             record.decode(entry.value)
             if entry
-            else NodeAccount(connection=connection, region=region, said=dict(provider))
+            else NodeAccount(connection=connection, region=region, settings=dict(provider))
         )
         self._clean[where] = 0 if needed or found.ours else self._clean.get(where, 0) + 1
         ops: list[Op] = []
@@ -146,8 +148,8 @@ def _as_read(ledger: MachineLedger, path: str) -> At:
 
 
 def _place(one: Any) -> Where:
-    return one.connection, region_of(one.said)
+    return one.connection, region_of(one.settings)
 
 
 def _where(node: MadeNode) -> Where:
-    return node.connection, region_of(node.said["provider"])
+    return node.connection, region_of(node.settings["provider"])

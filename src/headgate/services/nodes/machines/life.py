@@ -149,7 +149,7 @@ class Life:
 
     async def _make(self, account: CloudAccount, node: MadeNode) -> float:
         """Make the machine. Raise LaunchFailed, OverQuota, CloudUnavailable, SecretError."""
-        now_ms, image = self.ledger.context.now_ms(), node.said["image"]
+        now_ms, image = self.ledger.context.now_ms(), node.settings["image"]
         if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
             raise clouds.LaunchFailed(
                 f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}"
@@ -179,7 +179,7 @@ class Life:
             try:
                 keys = believed(host, await self.scan(host))
             except clouds.MachineUnusable as error:
-                limit_s, why = node.said["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
+                limit_s, why = node.settings["label"].get("boot-timeout", 300), str(error)[:WHY_MAX]
                 if node.fixed:
                     late = self.ledger.context.now_ms() - node.since_ms > 1000 * limit_s
                     await self._waits(node.id, why)
@@ -303,7 +303,7 @@ def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | No
     """Return Ansible's variables, with what the image says where the driver says nothing."""
     if host is None:
         return None
-    image = node.said["image"]
+    image = node.settings["image"]
     variables = {
         "ansible_connection": image.get("connection-type"),
         "ansible_port": image.get("connection-port"),
@@ -326,4 +326,4 @@ def believed(host: Mapping[str, Any], keys: str) -> str:
 
 def _is_scanned(node: MadeNode) -> bool:
     host = node.host or {}
-    return host.get("ansible_connection", "ssh") in SCANNED and node.said["label"].get("host-key-checking", True)
+    return host.get("ansible_connection", "ssh") in SCANNED and node.settings["label"].get("host-key-checking", True)

@@ -338,7 +338,7 @@ class NodeLimits:
         return [
             node
             for node in self._site.nodes
-            if node.request in after and (node.state in FREE or node.since_ms >= request.asked_ms)
+            if node.request in after and (node.state in FREE or node.since_ms >= request.requested_ms)
         ]
 
     @staticmethod

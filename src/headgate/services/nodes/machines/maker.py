@@ -148,7 +148,7 @@ class MachineMaker:
         every = (one for several in self._seen.providers.values() for one in several if one.is_static)
         found = {id: node for one in every for id, node in host_nodes(one).items()}
         fresh_ones = [
-            replace(node, tags=tags, asked_ms=now_ms, since_ms=now_ms)
+            replace(node, tags=tags, requested_ms=now_ms, since_ms=now_ms)
             for id, node in found.items()
             if id not in self._seen.nodes
         ]
@@ -224,13 +224,13 @@ class MachineMaker:
             uses=self._uses,
             account=self._room,
             closed=self._closed,
-            place=lambda node: (node.connection, region_of(node.said["provider"])),
-            place_of=lambda one: (one.connection, region_of(one.said)),
+            place=lambda node: (node.connection, region_of(node.settings["provider"])),
+            place_of=lambda one: (one.connection, region_of(one.settings)),
             most_of_project=lambda name, project: tenants[name].most_nodes(project) if name in tenants else -1,
             limits_of_tenant=lambda name: tenants[name].resource_limits if name in tenants else {},
             tight=lambda one: self._backoff.is_tight(one.name),
             full=lambda one: self._backoff.is_full(one.name),
-            unread=lambda one: not (one.is_static or self._hunting.place(one.connection, one.said).is_read),
+            unread=lambda one: not (one.is_static or self._hunting.place(one.connection, one.settings).is_read),
             line=[one.request.id for one in now.waiting if not self._is_complete(one.request)],
             order=now.order,
             now_ms=self._context.now_ms(),
@@ -244,13 +244,13 @@ class MachineMaker:
             return self._permitted.why(self._configured.get(provider.name, provider), label) or {}
         found = self._hunting.uses(provider.name, label.digest)
         if found is None and provider.connection in self._accounts and not unmade(provider, label.name):
-            wanted = MachineSpec("", label.label, label.image, label.flavor, provider.said)
+            wanted = MachineSpec("", label.label, label.image, label.flavor, provider.settings)
             learn = partial(self._hunting.learn, provider.connection, provider.name, label.digest, wanted)
             self._errands.begin(f"uses {provider.name} {label.digest}", provider.connection, learn)
         return found
 
     def _room(self, provider: FlatProvider) -> tuple[Amounts, Amounts]:
-        place = self._hunting.place(provider.connection, provider.said)
+        place = self._hunting.place(provider.connection, provider.settings)
         return place.limits, place.others
 
     def _closed(self, provider: FlatProvider, label: str) -> str:
@@ -354,7 +354,7 @@ class MachineMaker:
             """Return the order of the step: deletions come first, because they make room; machines that fail to vanish
             come last."""
             stuck = one.state in ENDING and now_ms - one.since_ms > 1000 * STUCK_S
-            return (2 if stuck else one.state not in ENDING), one.asked_ms, one.id
+            return (2 if stuck else one.state not in ENDING), one.requested_ms, one.id
 
         for node in sorted(self._seen.nodes.values(), key=place):
             if node.main and node.state != "building":
@@ -380,5 +380,5 @@ def _given(node: MadeNode, request: NodeRequest, name: str) -> MadeNode:
 def _variables(node: MadeNode) -> dict[str, Any]:
     """Return the variables of a host, for its build."""
     known = {"label": node.label, "provider": node.provider, "external_id": node.external_id, "slot": node.slot}
-    own = {"uuid": node.id, "reuse": node.fixed or bool(node.said["label"].get("reuse"))}
+    own = {"uuid": node.id, "reuse": node.fixed or bool(node.settings["label"].get("reuse"))}
     return {**(node.host or {}), "headgate_machine": node.id, "nodepool": {**node.about, **known}, "zuul_node": own}

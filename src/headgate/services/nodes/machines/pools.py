@@ -76,7 +76,7 @@ class ReadyPools:
             and not self.fate.expired(node)
         ]
         return sorted(
-            found, key=lambda node: (node.id not in self._ready, FREE.index(node.state), node.asked_ms, node.id)
+            found, key=lambda node: (node.id not in self._ready, FREE.index(node.state), node.requested_ms, node.id)
         )
 
 

@@ -59,19 +59,19 @@ def new_node(
         name: _WORD.sub(lambda found: words.get(found[1], ""), str(text))
         for name, text in label.label.get("tags", {}).items()
     }
-    definition = {"label": label.label, "image": label.image, "flavor": label.flavor, "provider": provider.said}
+    definition = {"label": label.label, "image": label.image, "flavor": label.flavor, "provider": provider.settings}
     return MadeNode(
         id=id,
         provider=provider.name,
         connection=provider.connection,
         label=label.name,
-        said=definition,
+        settings=definition,
         digest=label.digest,
         # The installation's tags win: with others, a label could declare its machines somebody else's.
         tags={**own, **tags, NODE_TAG: id},
         uses=dict(uses),
         tenant=tenant,
-        asked_ms=now_ms,
+        requested_ms=now_ms,
         since_ms=now_ms,
         slots=label.slots if label.slots > 1 else 0,
     )
@@ -100,7 +100,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
             "label": {**label.label, "reuse": True},
             "image": label.image,
             "flavor": label.flavor,
-            "provider": {**provider.said, "node": dict(host)},
+            "provider": {**provider.settings, "node": dict(host)},
         }
         for slot in range(slots):
             if len(found) >= LISTED_MAX:
@@ -109,7 +109,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
             id = derived(provider.name, *where, str(slot))
             found.setdefault(id, MadeNode(
                 id=id, provider=provider.name, connection=provider.connection, label=label.name, state="registering",
-                said=definition, digest=derived(label.digest, own), fixed=True, slot=slot if slots > 1 else None,
+                settings=definition, digest=derived(label.digest, own), fixed=True, slot=slot if slots > 1 else None,
             ))  # fmt: skip
     return found
 
@@ -125,8 +125,8 @@ def digests(several: Iterable[FlatProvider]) -> dict[str, set[str]]:
 
 def names_of(node: MadeNode) -> tuple[str, ...]:
     """Return the labels that a listed machine serves."""
-    own = node.said["provider"].get("node", {}).get("aliases") or ()
-    return node.label, *node.said["label"].get("aliases", ()), *([own] if isinstance(own, str) else own)
+    own = node.settings["provider"].get("node", {}).get("aliases") or ()
+    return node.label, *node.settings["label"].get("aliases", ()), *([own] if isinstance(own, str) else own)
 
 
 def serving(nodes: Iterable[MadeNode], provider: str, name: str) -> list[MadeNode]:
@@ -228,10 +228,10 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
     upto = min(machine.opened + many, machine.slots)
     definition = {
         # What only makes the machine, such as its user data, would be stored once for each slot.
-        "label": {key: value for key, value in machine.said["label"].items() if key != "userdata"},
-        "image": {key: value for key, value in machine.said["image"].items() if key == "upload"},
+        "label": {key: value for key, value in machine.settings["label"].items() if key != "userdata"},
+        "image": {key: value for key, value in machine.settings["image"].items() if key == "upload"},
         "flavor": {},
-        "provider": {key: value for key, value in machine.said["provider"].items() if key == "region"},
+        "provider": {key: value for key, value in machine.settings["provider"].items() if key == "region"},
     }
     ids = slot_ids(machine)
     # Only the tenant's limit counts slots by their part; the account counts the machine.
@@ -242,10 +242,10 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
             provider=machine.provider,
             connection=machine.connection,
             label=machine.label,
-            said=definition,
+            settings=definition,
             digest=machine.digest,
             tenant=machine.tenant,
-            asked_ms=machine.asked_ms,
+            requested_ms=machine.requested_ms,
             since_ms=machine.since_ms,
             slot=number,
             main=machine.id,
