@@ -40,7 +40,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
 
     spoken: Spoken = USUAL
     """Names of events, as triggers of this forge use them."""
-    whole_seconds: bool = False
+    times_in_seconds: bool = False
     """Whether the forge's times have whole seconds and nothing else distinguishes two events within one second."""
 
     def __init__(
@@ -76,7 +76,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
 
         `heads`: ref -> commit of its branches.  Raise ReporterAway, ForgeDenied, Rejected, NotThere."""
         mark = ReportMark.of(was.details.mark if was and was.details else "")
-        if self.whole_seconds:
+        if self.times_in_seconds:
             pull = replace(pull, updated=distinguished(pull.updated, mark, self._now_s()))
         same = was is not None and was.change.commit == pull.head and was.change.branch == pull.base
         paths = was.change.files if was is not None and same else None
@@ -140,6 +140,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
         try:
             answer = await self._rest.get(key, f"/repos/{project}/collaborators/{quote(login, safe='')}/permission")
             known = PERMISSIONS.get(str(answer.content["permission"]), str(answer.content["permission"]))
+        # The forge answers 404 for people who are not collaborators.
         except NotThere:
             known = "none"
         # Unknown is not `none`: requirements on permissions then wait instead of rejecting people who may write.

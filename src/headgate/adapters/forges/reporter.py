@@ -144,7 +144,7 @@ class ChangeReporter(ABC):
         place = f"{repo}/issues/{change.number}"
         # Before a restart, or in another process, Headgate may have written the comment; one search finds it, so that
         # there is no second one.
-        if ("asked", place, "") not in self.known:
+        if ("listed", place, "") not in self.known:
             await self._own_comments(key, place)
         id = self.known.get(("comment", place, mark))
         if id is not None:
@@ -164,7 +164,7 @@ class ChangeReporter(ABC):
                 found = MARK.search(one.get("body") or "")
                 if found is not None and (one.get("user") or {}).get("login") in us:
                     self.remember("comment", place, found[0], int(one["id"]))
-        self.remember("asked", place, "", 0)
+        self.remember("listed", place, "", 0)
 
     def remember(self, kind: str, place: str, name: str, id: int) -> None:
         """Remember the id of an object that we made; forget the oldest ids."""

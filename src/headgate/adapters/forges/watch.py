@@ -293,6 +293,7 @@ class Watching:
             if source is None or not source.is_selective:
                 # No tenant selects branches by protection here, so save these calls.
                 look.protection = None
+            # The random part keeps the full queries of many projects from coinciding.
             if full:  # a later hint about the entire project requires another query
                 one.full_s = now_s + self._every_s * random.uniform(0.8, 1.0)
             try:

@@ -33,7 +33,7 @@ _PATIENCE = frozenset({408, 425, 429})
 """Statuses 4xx after which another attempt may succeed."""
 BRIEF = ("CURRENT_REVISION", "CURRENT_COMMIT", "DETAILED_ACCOUNTS", "DETAILED_LABELS", "SUBMIT_REQUIREMENTS")
 """Details that are requested for each change when many changes are listed."""
-WHOLE = (*BRIEF, "CURRENT_FILES", "MESSAGES", "SUBMITTABLE")
+FULL = (*BRIEF, "CURRENT_FILES", "MESSAGES", "SUBMITTABLE")
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class GerritRest:
         """Return the server-wide rights of our account.  Raise GerritAway, GerritRefused."""
         return await self._get("accounts/self/capabilities", dict[str, Any])
 
-    async def change(self, number: int, options: Sequence[str] = WHOLE) -> entities.ChangeInfo:
+    async def change(self, number: int, options: Sequence[str] = FULL) -> entities.ChangeInfo:
         """Return the change. Raise GerritAway, GerritRefused; GerritNotThere: it was deleted, or is hidden from us."""
         return await self._get(f"changes/{number}", entities.ChangeInfo, [("o", option) for option in options])
 

@@ -53,6 +53,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     status: str
+    # Administrators write it for people, so messages prefer it to the expression.
     description: str = ""
     submittability: GerritExpression = msgspec.field(
         name="submittability_expression_result", default=GerritExpression()
@@ -192,6 +193,7 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True):
 def moment(text: str) -> float:
     """Return a time of the server, in UTC, as seconds since the epoch; 0.0 for an invalid time."""
     try:
+        # Gerrit writes `2026-01-02 03:04:05.000000000`; nobody needs the fraction.
         return datetime.fromisoformat(text.partition(".")[0]).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0

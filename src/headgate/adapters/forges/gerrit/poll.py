@@ -38,7 +38,7 @@ class Looker:
         """Number -> canonical name of the project, of changes that were seen: a URL may name a change by its number
         alone.
         """
-        self.whole_topics = False
+        self.submits_topics = False
         """Whether the server submits all changes of a topic at once."""
 
     async def look(
@@ -80,7 +80,7 @@ class Looker:
         found = change(self._server, info, below)
         self._projects[info.number] = found.project
         now = change_state(self._server, info, found)
-        return replace(now, details=replace(now.details, together=self.whole_topics)) if now.details else now
+        return replace(now, details=replace(now.details, together=self.submits_topics)) if now.details else now
 
     def _gone(self, was: ChangeState | None, why: GerritNotThere) -> GerritLookResult | None:
         if was is None or not was.open:

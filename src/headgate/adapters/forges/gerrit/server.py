@@ -88,6 +88,7 @@ class Server:
         """Return the URL of its repository; it contains no password."""
         if self.git_over_ssh:
             return f"ssh://{quote(self.user, safe='')}@{self.ssh_server}:{self.port}/{quote(path)}"
+        # Below `/a/`, Gerrit's git demands credentials; other paths serve only public projects.
         return f"{self.baseurl}/a/{quote(path)}"
 
     def change_url(self, path: str, number: int) -> str:
@@ -115,6 +116,7 @@ class _Section:
         value = self.text(option)
         if not value:
             return default
+        # `isdecimal` alone admits other scripts' digits; the slice keeps `int` cheap.
         if not (value.isascii() and value.isdecimal() and least <= int(value[:10]) <= most):
             self.wrong(option, f"{value!r} is not a number from {least} to {most}")
         return int(value)
@@ -126,6 +128,7 @@ def change_number(server: Server, url: str) -> int | None:
     """
     words = _words(server, url)
     if words[:1] == ["c"]:
+        # Pages are at /c/PROJECT/+/N or, in older versions, at /c/N.
         words = words[words.index("+") + 1 :] if "+" in words else words[1:]
     found = words[0] if words else ""
     return int(found) if found.isascii() and found.isdecimal() and len(found) < 10 else None

@@ -33,6 +33,7 @@ class GerritMark(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> GerritMark:
+        # Pad the fields, since a change that was not read yet has an empty mark.
         return cls(*[*text.split("|", 2), "", "", ""][:3])
 
     @classmethod
@@ -88,6 +89,7 @@ def paths(info: ChangeInfo) -> tuple[str, ...] | None:
     if files is None:
         return None
     found = {path for path in files if path not in MAGIC} | {file.old_path for file in files.values() if file.old_path}
+    # Every state of a change stores these paths, so a huge list would multiply.
     return tuple(sorted(found)) if sum(map(len, found)) <= PATHS_MAX_CHARS else None
 
 
@@ -126,6 +128,7 @@ def votes(info: ChangeInfo) -> tuple[Vote, ...]:
 
 def rules(info: ChangeInfo) -> tuple[Rule, ...]:
     """Return all requirements, met and unmet. An old server has none; there, only the submit shows what is missing."""
+    # Requirements that are met are included, since a new patch set may lose their votes.
     found = [_rule(one, info) for one in info.requirements]
     if info.work_in_progress:
         found.append(Rule("is work in progress: press *Start review*", met=False))

@@ -128,10 +128,10 @@ class Watcher:
             there = [one for query in self._queries("status:open") for one in await self._rest.changes(query, ())]
             listed = {one.number for one in there}
             self._looker.learn(now.values())
-            whole_topics = (await self._rest.info()).change.submit_whole_topic
+            submits_topics = (await self._rest.info()).change.submit_whole_topic
             # The setting decides which changes land together, but the marks of the changes do not show that it moved.
-            turned = {one.number for one in there} if whole_topics != self._looker.whole_topics else set()
-            self._looker.whole_topics = whole_topics
+            turned = {one.number for one in there} if submits_topics != self._looker.submits_topics else set()
+            self._looker.submits_topics = submits_topics
             ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
             # Known as open and no longer listed: merged, abandoned, deleted or hidden since.
             gone = {int(s.change.number) for s in ours if s.untold or s.open}

@@ -148,6 +148,7 @@ def _is_signed(account: GiteaAccount, headers: Mapping[str, str], signature: str
 
     def fits(text: bytes) -> bool:
         wanted = hmac.new(account.webhook_token.encode(), text, hashlib.sha256).hexdigest()
+        # Compare in constant time, and as bytes: for non-ASCII strings compare_digest raises TypeError.
         return hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode())
 
     return fits(body) or (is_form(headers) and fits(unfolded(headers, body)))
@@ -179,6 +180,7 @@ def hint(
     project = account.canonical(delivery.repository.full_name)
     if not known(project):
         return Ignored(f"{project} is in no tenant")
+    # Headgate's own statuses, comments, reviews and labels need no query; its merges and pushes do.
     only_reports = event == "status" or _REPORTS.fullmatch(event) is not None
     if only_reports and delivery.sender is not None and delivery.sender.login in us:
         return Ignored("Headgate caused it itself")
@@ -203,6 +205,7 @@ def _named(event: str, id: str, project: str, delivery: _Delivery, us: Collectio
         if delivery.action not in ("created", "reviewed"):
             return Ignored(f"{event} {delivery.action[:100]} is not relevant")
     if change is not None:
+        # Events on a closed change start nothing, except for its end.
         if change.state == "closed" and delivery.action != "closed":
             return Ignored("the change is closed")
         ours = change.merged and delivery.sender is not None and delivery.sender.login in us

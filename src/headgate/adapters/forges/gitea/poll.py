@@ -130,7 +130,7 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
 class GiteaStands(ChangeStateReader[GiteaPull]):
     """Read the states of changes at one Gitea."""
 
-    whole_seconds = True
+    times_in_seconds = True
 
     def __init__(self, client: GiteaClient, engine: Callable[[], GitEngine]) -> None:
         super().__init__(client, client.account.name, engine, client.now_s)
@@ -164,6 +164,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
         found = []
         for number, vote in enumerate(votes):
             name = vote.who.name
+            # An official review proves write access, even if the permission itself is unknown.
             may = await self.permission(key, pull.project, name) if number < VOTERS_MAX else ""
             found.append(replace(vote, who=replace(vote.who, permission=may or ("write" if name in official else ""))))
         return tuple(found)
@@ -178,6 +179,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
             try:
                 protections = (await self._rest.get(key, f"/repos/{pull.project}/branch_protections")).content or []
                 known = {str(one.get("rule_name") or one.get("branch_name")): one for one in protections}
+            # Cache the refusal, too: otherwise every change would repeat the call.
             except (NotThere, ForgeDenied, Rejected):
                 known = {}
             self._protections[pull.project] = (self._now_s() + FRESH_S, known)

@@ -113,6 +113,7 @@ async def _listed(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
 async def _statuses(client: GiteaClient, path: str, urgent: bool) -> list[Any]:
     """Return the newest status of each context."""
     found: list[Any] = []
+    # Each page is an object with a part of the statuses, which `pages` cannot read.
     for page in range(1, LISTED_MAX // 50 + 1):
         query: Query = {**client.page_size, "page": page}
         try:
@@ -232,6 +233,7 @@ def _everybody(pull: GiteaPull, branch: Mapping[str, Any], more: Mapping[str, An
     """Yield the rules that everybody may see."""
     wanted = int(branch.get("required_approvals") or 0)
     if wanted:
+        # If the setting is hidden from our account, assume that stale approvals do not count.
         have = pull.approvals(stale=more.get("ignore_stale_approvals") is False)
         people = f"{wanted} approvals that count" if wanted > 1 else "1 approval that counts"
         text = f"needs {people} for {pull.base}, and has {len(have)}"
@@ -255,6 +257,7 @@ def _status_rules(pull: GiteaPull, patterns: Collection[str]) -> Iterator[Rule]:
     """Yield the rules for statuses. Each pattern requires at least one matching status, and all matching ones to
     succeed; without patterns, all statuses must succeed."""
     states = {one.status.name: one.status.state for one in pull.reports}
+    # The list has the newest status of each context, so a later success replaces a failure.
     bad = {name for name, state in states.items() if state not in GOOD}
     matching = {pattern: {name for name in states if matches(pattern, name)} for pattern in patterns}
     missing = {pattern for pattern, found in matching.items() if not found}

@@ -92,6 +92,7 @@ class GiteaTeller(ChangeReporter):
         put, off = [str(one) for one in as_list(how.get("label"))], [str(one) for one in as_list(how.get("unlabel"))]
         path = f"{repo}/issues/{change.number}/labels"
         if put:
+            # Gitea's calls identify labels by number instead of by name.
             ids = await self._ids(key, repo, put)
             await self._client.write("POST", key, path, {"labels": [ids[name] for name in put]})
         if off:
@@ -260,6 +261,7 @@ def _head_of(change: Change) -> str:
 def _message(change: Change, method: str) -> dict[str, str]:
     """Return the message of the commit: the title, and the author's description."""
     body = change.message.removeprefix(change.title).strip() if change.title else change.message
+    # A rebase keeps the commits of the author, with their messages.
     if method == "rebase":
         return {}
     title = f"{change.title} (#{change.number})"[:250]

@@ -250,6 +250,7 @@ class Tokens:
         async with lock:
             installation = await self._installation(project)
             if installation is None:
+                # The personal token serves projects at which the app is not installed.
                 if account.api_token:
                     return rest.ForgeKey(f"token of {account.name}", account.api_token)
                 slug = self.slug or f"with the id {account.app_id}"

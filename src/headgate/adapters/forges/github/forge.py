@@ -67,6 +67,7 @@ class Deliveries:
     async def look_into(self, watching: Watching) -> None:
         """Read GitHub's log of deliveries at intervals."""
         while True:
+            # Sleep first: a watch begins with a full query, which finds what deliveries before it announced.
             await asyncio.sleep(self._every_s)
             try:
                 await self._failed_deliveries(watching)
@@ -109,6 +110,7 @@ class GitHubForge:
         self.name = client.account.name
         self._client, self._tokens = client, tokens
         self._stands = GitHubStands(client, engine)
+        # Only an app may read the log of its deliveries.
         hooked = client.account.app_id and client.account.webhook_token
         beside = Deliveries(client, tokens, every_s).look_into if hooked else None
         self._watching = Watching(GitHubSource(client, tokens, engine, self._stands), every_s, beside)

@@ -169,7 +169,7 @@ def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
 class GitHubStands(ChangeStateReader[GitHubPull]):
     """Read the states of changes at one GitHub."""
 
-    whole_seconds = True
+    times_in_seconds = True
 
     def __init__(self, client: GitHubClient, engine: Callable[[], GitEngine]) -> None:
         super().__init__(client, client.account.name, engine, client.now_s)
@@ -212,6 +212,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
         try:
             answer = await self._rest.get(key, f"/repos/{project}/rulesets/{id}")
             known = answer.content.get("current_user_can_bypass") in BYPASSES
+        # Cache the refusal, too: otherwise every change would repeat the call.
         except (NotThere, ForgeDenied, Rejected):
             known = False
         self._bypasses[project, id] = (now_s + FRESH_S, known)

@@ -110,6 +110,7 @@ class GitHubTeller(ChangeReporter):
         output = {"title": run["output"]["title"], "summary": run["output"]["summary"]}
         lock = self._changing.setdefault(f"{repo} {change.commit} {name}", asyncio.Lock())
         try:
+            # Two reports at once must not create two runs of the same name.
             async with lock:
                 id = await self._own_run(key, repo, change.commit, name, ends=value in CONCLUDED)
                 first = {**run, "output": {**output, "annotations": batches[0]}} if batches else run
@@ -117,6 +118,7 @@ class GitHubTeller(ChangeReporter):
                     made = await self._client.write("POST", key, f"{repo}/check-runs", first)
                     id = int(made.content["id"])
                 else:
+                    # A run cannot move to another commit.
                     first = {k: v for k, v in first.items() if k != "head_sha"}
                     await self._client.write("PATCH", key, f"{repo}/check-runs/{id}", first)
                 self.remember("run", f"{repo} {change.commit}", name, id)
@@ -146,13 +148,13 @@ class GitHubTeller(ChangeReporter):
 
     async def _runs(self, key: ForgeKey, repo: str, commit: str) -> Sequence[Mapping[str, Any]]:
         """Return our check runs of a commit; they are requested once and then cached."""
-        if ("asked", f"{repo} {commit}", "") in self.known:
+        if ("listed", f"{repo} {commit}", "") in self.known:
             return ()
         app_id = self._client.account.app_id
         query = {"app_id": int(app_id)} if app_id else {}
         pages = self._client.pages(key, f"{repo}/commits/{commit}/check-runs", query)
         found = [one async for page in pages for one in page["check_runs"]]
-        self.remember("asked", f"{repo} {commit}", "", 0)
+        self.remember("listed", f"{repo} {commit}", "", 0)
         # The newest run comes first in the list; remember it last, so that it replaces older ones.
         for one in reversed(found):
             self.remember("run", f"{repo} {commit}", str(one["name"]), int(one["id"]))
@@ -321,6 +323,7 @@ class GitHubLander:
 def _message(change: Change, method: str) -> dict[str, str]:
     """Return the message of the commit: the title, and the author's description."""
     body = change.message.removeprefix(change.title).strip() if change.title else change.message
+    # A rebase keeps the commits of the author, with their messages.
     if method == "rebase":
         return {}
     return {"commit_title": f"{change.title} (#{change.number})"[:250], "commit_message": body[:MESSAGE_MAX]}

@@ -150,6 +150,7 @@ def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, no
         token = headers.get("x-gitlab-token", "")
         if not token:
             raise Misdelivered("the delivery has no X-Gitlab-Token: set the secret token of the webhook")
+        # Compare in constant time, and as bytes: for non-ASCII strings compare_digest raises TypeError.
         if not hmac.compare_digest(token.encode("utf-8", "replace"), account.webhook_token.encode()):
             raise Misdelivered(
                 "the token is wrong: the secret token of the webhook is not the webhook_token of the settings"

@@ -100,6 +100,7 @@ class GitLabReporter:
     # --- the status
 
     async def _status(self, change: Change, report: QueueReport, name: str, state: str) -> None:
+        # A deleted ref names the zero commit, for which no forge accepts a status.
         commit = change.commit if change.commit.strip("0") else change.old_commit
         place = await self._place(change)
         status: dict[str, Any] = {

@@ -133,8 +133,10 @@ async def look(
         approvals, remarks, jobs = dict[str, Any](), tuple[Remark, ...](), tuple[Job, ...]()
         if merge_request["state"] == "opened":
             approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).content
+            # Save the call if GitLab reports that there are no comments.
             if merge_request.get("user_notes_count", 1):
                 remarks = await _remarks(client, path, after, urgent)
+            # GitLab names the pipeline last, so its jobs matter only then.
             if merge_request.get("detailed_merge_status") in CI:
                 jobs = await _jobs(client, project, merge_request, urgent)
         return _request(project, merge_request, approvals, remarks, jobs)

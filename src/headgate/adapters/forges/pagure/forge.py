@@ -141,6 +141,7 @@ def _signature(headers: Mapping[str, str]) -> tuple[str, str]:
 
 def _is_signed(token: str, body: bytes, digest: str, signature: str) -> bool:
     wanted = hmac.new(token.encode(), body, digest).hexdigest()
+    # Compare in constant time, and as bytes: for non-ASCII strings compare_digest raises TypeError.
     return hmac.compare_digest(signature.encode("utf-8", "replace"), wanted.encode())
 
 

@@ -266,6 +266,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
         if until_s <= self._now_s():
             try:
                 known = await ask(project)
+            # Cache the refusal, too: otherwise every change would repeat the call.
             except (NotThere, ForgeDenied, Rejected):
                 known = hidden
             cache[project] = (self._now_s() + FRESH_S, known)
@@ -288,6 +289,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
             people.append((word, members.get("members") or ()))
         for word, names in people:
             for one in names:
+                # A person may have several roles, and the highest one counts.
                 found[one] = max(found.get(one, ""), LEVELS.get(word, "read"), key=_RANK.index)
         return found
 

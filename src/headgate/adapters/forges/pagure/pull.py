@@ -81,6 +81,7 @@ def _pull(project: str, web: str, pull: Mapping[str, Any], flags: list[Any]) -> 
         raise Rejected(200, "it has no commits")
     comments = sorted(pull["comments"] or (), key=lambda one: int(one["id"]))
     own = [one for one in comments if one.get("notification")]
+    # Pagure's own comments announce new commits, except for those about metadata.
     renewed = [one for one in own if not str(one["comment"]).lower().startswith(_METADATA)]
     people = [one for one in comments if not one.get("notification")]
     status = str(pull["status"])
@@ -91,11 +92,13 @@ def _pull(project: str, web: str, pull: Mapping[str, Any], flags: list[Any]) -> 
         body=str(pull.get("initial_comment") or "").replace("\r\n", "\n"),
         url=str(pull.get("full_url") or f"{web}/{project}/pull-request/{pull['id']}"),
         state="MERGED" if status == "Merged" else "OPEN" if status == "Open" else "CLOSED",
+        # Pagure has no drafts.
         draft=False,
         created_ms=_ms(pull["date_created"]),
         updated=moment(pull),
         head=str(pull["commit_stop"]),
         base=str(pull["branch"]),
+        # The API does not report the commit of the target branch, nor the merge commit.
         base_commit="",
         author=_account(pull["user"]),
         mergeable=MERGES.get(str(pull.get("cached_merge_status"))),

@@ -68,6 +68,7 @@ class PagureTeller(ChangeReporter):
     ) -> None:
         """Set the flag of this pipeline, which has a fixed id."""
         name, commit = f"{report.tenant}/{report.pipeline}", change.commit
+        # A deleted ref names the zero commit, for which Pagure accepts no flag.
         if not commit.strip("0"):
             commit = change.old_commit
         place = f"{repo}/pull-request/{change.number}" if change.is_change else f"{repo}/c/{commit}"
@@ -123,6 +124,7 @@ class PagureLander:
                 f"Pagure cannot merge as it was tested ({mode}): set the project's merge-mode to merge"
             )
         try:
+            # Read the head before the change: if it is merged in between, `_done` sees that.
             head = await self._branches.head(change.project, change.branch)
             there = await self._there(change)
             done = await self._done(work, change, there)
