@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import itertools
 import re
 import runpy
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -86,3 +89,83 @@ def test_licences_are_listed() -> None:
     assert set(scripts["names"]("full.txt")) <= set(lines) and "?" not in lines.values()
     notice = (ROOT / "NOTICE").read_text()
     assert not [name for name, licence in lines.items() if "GPL" in licence and name.split("-binary")[0] not in notice]
+
+
+SHARED_ROW = "anyio, cffi, idna, pycparser, typing_extensions"
+"""Packages that several rows of the table need: they have a row of their own."""
+
+
+def closure(needed: Iterable[str]) -> set[str]:
+    """Return the plain names of these requirements and of all that they require here."""
+    found: set[tuple[str, str]] = set()
+    waiting = [Requirement(one) for one in needed]
+    while waiting:
+        one = waiting.pop()
+        if one.marker is not None and not one.marker.evaluate({"extra": ""}):
+            continue
+        for extra in ("", *one.extras):
+            if (key := (plain(one.name), extra)) not in found:
+                found.add(key)
+                below = map(Requirement, importlib.metadata.requires(one.name) or ())
+                for other in below:
+                    if other.marker is None or other.marker.evaluate({"extra": extra}):
+                        other.marker = None
+                        waiting.append(other)
+    return {name for name, _ in found}
+
+
+def size_mb(names: Iterable[str]) -> float:
+    files = (file.locate() for name in names for file in importlib.metadata.files(name) or ())
+    return sum(Path(str(file)).stat().st_size for file in files if Path(str(file)).is_file()) / 1e6
+
+
+def table(*columns: str) -> list[list[str]]:
+    """Return the cells of a table about dependencies."""
+    lines = iter((ROOT / "ARCHITECTURE.md").read_text().splitlines())
+    next(line for line in lines if line == f"| {' | '.join(columns)} |")
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in rows][1:]
+
+
+def named(cell: str) -> list[str]:
+    return re.sub(r"\(.*?\)", "", cell).replace(" ", "").split(",")
+
+
+def agree(written: str, measured: float) -> bool:
+    """Tell whether a size is the measured one; other releases of a package and of Python may differ a little."""
+    return abs(float(written) - measured) <= max(0.6, 0.12 * measured)
+
+
+@pytest.fixture
+def compiled() -> None:
+    if not any(str(file).endswith(".pyc") for file in importlib.metadata.files("click") or ()):
+        pytest.skip("packages were installed without bytecode, which the sizes include")
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_sizes_of_what_is_installed_are_as_the_architecture_says() -> None:
+    base = closure(PROJECT["dependencies"])
+    rows = [row for row in table("package", "MB", "why") if set(map(plain, named(row[0]))) <= base]
+    assert len(rows) > 10 and SHARED_ROW in [row[0] for row in rows]
+    parts = {row[0]: closure(named(row[0])) for row in rows}
+    left, wrong = set(base), {}
+    for cell, size, *_ in rows:
+        others = set().union(*(part for other, part in parts.items() if other != cell))
+        own = set(map(plain, named(cell))) | (parts[cell] - others)
+        left -= own
+        if not agree(size, size_mb(own)):
+            wrong[cell] = (size, round(size_mb(own), 1))
+    assert not wrong and not left, (wrong, left)
+
+
+@pytest.mark.usefixtures("compiled")
+def test_the_sizes_of_extras_are_as_the_architecture_says() -> None:
+    base, wrong = closure(PROJECT["dependencies"]), {}
+    rows = {extra.strip("`"): size for _, extras, size, _ in table("package", "extra", "MB", "why")
+            for extra in extras.split(", ")}  # fmt: skip
+    assert rows.keys() == EXTRAS.keys() - {"dev"}
+    for extra, size in rows.items():
+        measured = size_mb(closure(EXTRAS[extra]) - base)
+        if not agree(size, measured):
+            wrong[extra] = (size, round(measured, 1))
+    assert not wrong
