@@ -1,8 +1,8 @@
 """Define the interfaces to clouds: machines that are made on demand and prepared for builds, and their images.
 
-A driver keeps no state between calls, except the running transfer of an image. What it has started is recorded in
-`state`, which the launcher stores before the next call, and in the tags of the resources: after a crash or a lost
-answer, the next caller finds the resources by their tags.
+A driver keeps nothing between calls, except the running transfer of an image. It records what it has started in two
+places: in `state`, which the launcher stores before the next call, and in the tags of the resources. After a crash or a
+lost answer, the next caller finds the resources by their tags.
 """
 
 from __future__ import annotations

@@ -178,8 +178,8 @@ class Hears(Protocol):
 class Forge(ForgeWatch, Hears, Protocol):
     """Connect to a forge, where changes are proposed, reported on and landed.
 
-    Methods that call the forge raise ReporterAway while it does not answer or the budget of requests is used up (then
-    with the time to wait), and ReportPutOff if only this request has to wait.
+    Methods that call the forge raise ReporterAway while it does not answer, or, with the time to wait, while the budget
+    of requests is used up. They raise ReportPutOff if only this request has to wait.
     """
 
     can: Abilities
@@ -213,9 +213,9 @@ class Shows(Protocol):
     """Declare what a forge offers in addition if changes land by a push."""
 
     async def conclude(self, change: Change, commit: str) -> None:
-        """End a change that has landed as `commit` by a push but is still open, once its people can read about the
-        landing: mark it as merged if the forge allows Headgate to do that, otherwise close it. Raise ReporterAway,
-        ReportPutOff, ReportRefused."""
+        """End a change that has landed as `commit` by a push but is still open: mark it as merged if the forge allows
+        that, otherwise close it. Called after the landing was reported. Raise ReporterAway, ReportPutOff,
+        ReportRefused."""
         ...
 
 

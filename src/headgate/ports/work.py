@@ -15,9 +15,8 @@ from headgate.map.records import OwnMachine
 
 
 class Unreachable(Exception):
-    """Report that work on a repository cannot be done now, through no fault of the change: the repository is
-    unreachable, or the machine that does the work fails (its disk is full, its git is broken). A later attempt may
-    succeed."""
+    """Report that work on a repository cannot be done now, but that a later attempt may succeed. The repository is
+    unreachable, or the machine that does the work fails (its disk is full, its git is broken)."""
 
     def __init__(self, project: str, why: str, answer: MergerAnswer, *, max_s: float = math.inf) -> None:
         """Explain to people with `why` what is wrong with the project. After `max_s` seconds, further attempts are

@@ -3,7 +3,7 @@
 Health and costs use only the latest rows, so that an answer does not take longer as the history grows.
 
 For flakiness over time, the database uses an index to read a limited number of the tenant's buildsets, the latest in
-the requested time, and only their builds: a query about the rarest job takes as long as one about all jobs.
+the requested time, and then only their builds. So a query about the rarest job takes as long as one about all jobs.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ class ZooKeeperCommits:
         await self._learn([*counters, *own, *paths, *numbered], newest=True)
 
     async def _learn(self, paths: Sequence[str], *, newest: bool) -> None:
-        """Read counters before nodes: a fact about a node must not be newer than the count of its counter, or a rebirth
-        between the two reads would go unnoticed."""
+        """Read counters before nodes: if a counter were read after a node, a rebirth of the node between the two reads
+        would go unnoticed."""
         at_s = asyncio.get_running_loop().time()
         found = await self._read(list(dict.fromkeys(paths)), newest)
         counts = dict[str, int]()

@@ -1,10 +1,11 @@
 """Map the tree to ZooKeeper's nodes: begin a tree, read entries and pages, and cache facts about nodes.
 
 The data of a node is the value of its entry. A node without data is not an entry: it exists for the nodes below it, or
-because its entry was deleted recently. The version of an entry is the zxid of its last write. Names that begin with `~`
-belong to the backend: `/~` marks the tree as Headgate's, `/~/leases/<session>` and `/~/births/<nnn>` are explained
-below, and `<parent>/~` protects a parent with numbered children from removal, because ZooKeeper counts from zero when a
-parent is created again.
+because its entry was deleted recently. The version of an entry is the zxid of its last write.
+
+Names that begin with `~` belong to the backend: `/~` marks the tree as Headgate's; `/~/leases/<session>` and
+`/~/births/<nnn>` are explained below. `<parent>/~` protects a parent with numbered children from removal: ZooKeeper
+would count from zero after the parent is created again.
 
 ZooKeeper can check how often the data of a node was written, but not that it is still the same node.  Further checks
 prove that it was not deleted and created again:
