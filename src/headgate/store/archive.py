@@ -49,7 +49,7 @@ class ArchiveRow(msgspec.Struct, frozen=True):
 
 
 class ArchiveLog(msgspec.Struct, frozen=True):
-    """Hold the record of a build's logs; this package does not know what is in it."""
+    """Hold the log record of a build; this package does not know its content."""
 
     log: str
     """Id of the build."""
@@ -133,7 +133,7 @@ def history_rows(lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def log_records(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the build and the record of its logs, of each in a file that `parsed` has accepted."""
+    """Yield the build and the content of each log record in a file that `parsed` has accepted."""
     for raw in lines:
         if raw.startswith(_LOG):
             read = msgspec.json.decode(raw, type=ArchiveLog)
