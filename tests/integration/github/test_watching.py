@@ -217,6 +217,7 @@ async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_a
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "AGAIN_MAX_S", 0.2)
+    monkeypatch.setattr(watch, "ODD_S", 0.2)
     async with watched(here) as gate:
         here.installation.suspended = True
         opened(here)
