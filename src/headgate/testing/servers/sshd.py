@@ -15,6 +15,8 @@ from pathlib import Path
 from headgate.testing.servers.program import Program, free_ports
 
 SBIN = "/usr/sbin/sshd"
+KEY_EXCHANGE = "curve25519-sha256"
+"""The default withstands quantum computers, and takes most of the processor time of a short connection."""
 
 
 def program() -> str | None:
@@ -45,7 +47,7 @@ class Lab:
             "Port": port, "ListenAddress": "127.0.0.1", "HostKey": self.root / "host", "StrictModes": "no",
             "AuthorizedKeysFile": self.root / "key.pub", "UsePAM": "no", "PidFile": "none",
             "PasswordAuthentication": "no", "PermitRootLogin": "prohibit-password", "Subsystem": "sftp internal-sftp",
-            **options,
+            "KexAlgorithms": KEY_EXCHANGE, **options,
         }  # fmt: skip
         directory = self.root / str(port)
         directory.mkdir()
