@@ -29,8 +29,10 @@ LONG_IMPORTS = 6
 """Imports that take several lines: a module from which that many names are taken is imported itself."""
 PRIVATE_WORDS = {"said", "told", "asked", "kept", "whole"}
 """Words that describe how a value was obtained, not what it is."""
-PRIVATE = 0
-"""Names that are one of these words."""
+PRIVATE = 13
+"""Names with one of these words. Fields of records in the store keep the names that they were written with."""
+PLAIN = {"whole_number", "whole_seconds", "whole_topics", "submit_whole_topic", "times_asked"}
+"""Names in which it says what the value is: numbers, topics that Gerrit submits whole, and counted questions."""
 
 
 def _small() -> Iterator[str]:
@@ -96,7 +98,12 @@ def test_imports_are_a_small_part_of_the_code() -> None:
 
 
 def test_values_are_named_by_what_they_are() -> None:
-    found = [f"{path}: {name}" for path in WRITTEN for name in facts(path).names if name.strip("_") in PRIVATE_WORDS]
+    every = ((path, name) for path in WRITTEN for name in facts(path).names if name.strip("_") not in PLAIN)
+    found = [
+        f"{path}: {name}"
+        for path, name in every
+        if PRIVATE_WORDS & {*re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower())}
+    ]
     assert len(found) <= PRIVATE, found
 
 

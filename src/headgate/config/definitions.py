@@ -11,7 +11,7 @@ from headgate.config.files.source import Source
 from headgate.config.model import ConfigError, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
 from headgate.config.parse import ParsedBranch, Stanza
-from headgate.config.patterns import any_whole
+from headgate.config.patterns import any_fullmatch
 
 Key = tuple[str, str]
 """(kind, name) that a stanza defines; the name of a project stanza is canonical, or its key is PATTERNS."""
@@ -140,7 +140,7 @@ class LayoutDefinitions:
         if not stanza.name.startswith("^"):
             target = self.tenant.find(stanza.name or stanza.source.project)
             return target is not None and target.project == project.project
-        named = any(any_whole([stanza.name], name) for name in (project.name, project.project))
+        named = any(any_fullmatch([stanza.name], name) for name in (project.name, project.project))
         return named and self.source(stanza.source.project).configures(project)
 
     def merge_mode(self, project: str, branch: str) -> str:

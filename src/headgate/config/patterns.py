@@ -141,7 +141,7 @@ def matches(rule: Rule, subject: str) -> bool:
     return (compiled(rule["regex"]).matcher.match(subject) is not None) != bool(rule.get("negate"))
 
 
-def matches_whole(rule: Rule, subject: str) -> bool:
+def fullmatches(rule: Rule, subject: str) -> bool:
     """Match `subject` as a whole; a negated rule inverts the result. Raise Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.fullmatch(subject) is not None
@@ -170,11 +170,11 @@ def any_matches(rules: Iterable[Rule], subject: str) -> bool:
     return any(matches(rule, subject) for rule in rules)
 
 
-def any_whole(rules: Iterable[Rule], subject: str) -> bool:
+def any_fullmatch(rules: Iterable[Rule], subject: str) -> bool:
     """Return whether any rule of the tenant file matches as a whole. An undecided rule does not match, because no
     one could see the error."""
     try:
-        return any(matches_whole(rule, subject) for rule in rules)
+        return any(fullmatches(rule, subject) for rule in rules)
     except Undecided:
         return False
 

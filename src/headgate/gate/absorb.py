@@ -12,7 +12,7 @@ from headgate.gate.builds.report import knows
 from headgate.gate.builds.words import with_word, worded
 from headgate.gate.items.admission import attempted
 from headgate.gate.items.enqueue import enqueue
-from headgate.gate.items.gestures import has, kept_back, promoted, rerun, running
+from headgate.gate.items.gestures import has, promoted, rerun, running, why_withheld
 from headgate.gate.items.landings import dealt_with, landed, strayed
 from headgate.gate.items.leave import commit_of, leave
 from headgate.gate.items.renewal import reconfigured
@@ -97,7 +97,7 @@ def absorb(  # noqa: C901 - one case for each kind of event
             return rerun(state, event)
         case works.Promote(keys=keys):
             # All of the named changes move or none, as the answer to the person says.
-            back = any(state.find(key) is None or kept_back(event, key, state, world) for key in keys)
+            back = any(state.find(key) is None or why_withheld(event, key, state, world) for key in keys)
             return state if back else promoted(state, event, world, actions)
         case works.LayoutChanged(taken_over=taken_over):
             # A new configuration enables a disabled pipeline again. A scheduler that merely takes over must not do

@@ -160,9 +160,9 @@ class PlaybookSemaphores:
         tenant = self._tenant if name in self.shared else ""
         holder = SemaphoreHolder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
         passed = list(self._before(record)) if len(record.holders) < self.limits.get(name, 1) else []
-        kept_for = self.limits.get(name, 1) - len(record.holders)
+        room = self.limits.get(name, 1) - len(record.holders)
         # More of them than places were kept for: patience is over.
-        late = passed if len(passed) >= kept_for else []  # they left it alone: they are to come again
+        late = passed if len(passed) >= room else []  # they left it alone: they are to come again
         line = tuple(waiter for waiter in record.waiters if not self._own(waiter) and waiter not in late)
         return SemaphoreRecord((*record.holders, holder), line)
 

@@ -135,14 +135,14 @@ class Context:
     def outboxes(self, first: Callable[[LandRequest, Item], Sequence[outbox.OutboxMessage]]) -> Outboxes:
         """Return the outboxes of a turn. `first` gives the reports that a forge gets before the request to merge."""
         lands = {name: forge.can.lands for name, forge in self.forges.items()}
-        return Outboxes(lands, self.reported, self.asked_of, first)
+        return Outboxes(lands, self.reported, self.requested_of, first)
 
     @property
     def merging(self) -> frozenset[str]:
         """Return the forges that make the merges that land."""
         return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
-    def asked_of(self, connection: str, messages: Sequence[outbox.OutboxMessage]) -> list[Op]:
+    def requested_of(self, connection: str, messages: Sequence[outbox.OutboxMessage]) -> list[Op]:
         """Return operations that request actions of a forge in order, for the commit that makes them necessary. They
         are never omitted, because a pipeline waits for the answer."""
         return self.map.reports(connection).stream.append(outbox.OutboxMessages(tuple(messages)))

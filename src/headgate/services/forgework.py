@@ -143,7 +143,7 @@ def note(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> O
     )
 
 
-async def kept_back(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
+async def why_withheld(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
     """Return why the landing may not be pushed now, for people; empty if it may. Raise ReporterAway, ReportPutOff.
 
     The forge is asked immediately before the push, because the server that takes the push does not check: an account
@@ -219,7 +219,7 @@ class ForgeReporter:
         """Return the request to a merger, which answers; or the answer, if the forge forbids the landing."""
         report = outgoing.report
         forges = {**self.context.forges, self.forge.name: self.forge}
-        if why := await kept_back(forges, work, report.tenant):
+        if why := await why_withheld(forges, work, report.tenant):
             return self._answer(outgoing, _land_answer(work, ok=False, error=why))
         # The merger asks again if it starts later than `HOLDS_MS` after this.
         work = replace(work, looked_ms=self.context.now_ms())

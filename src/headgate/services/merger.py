@@ -22,7 +22,7 @@ from headgate.recipes.claims import Claim
 from headgate.recipes.codec import decode
 from headgate.recipes.requestforms import Owner
 from headgate.services.context import Context
-from headgate.services.forgework import HOLDS_MS, kept_back
+from headgate.services.forgework import HOLDS_MS, why_withheld
 from headgate.services.membership import Membership
 from headgate.services.orders import shut
 from headgate.services.quarantine import TRIES_MAX, Quarantine
@@ -42,7 +42,7 @@ UNREACHABLE_MAX_S = 3600.0
 """Time for which work waits for a repository that cannot be used; after that the work fails."""
 ANSWER_MAX_BYTES = 200_000
 """Size limit of an answer in an event; a larger answer lies apart from it."""
-TOLD_MAX = 1000
+PROBLEM_MAX_CHARS = 1000
 """Limit of characters of an error that are shown."""
 
 
@@ -176,7 +176,7 @@ class Merger:
         if not work.looked_ms or not (again or context.now_ms() - work.looked_ms > HOLDS_MS):
             return work
         try:
-            return replace(work, withheld=await kept_back(context.forges, work, tenant))
+            return replace(work, withheld=await why_withheld(context.forges, work, tenant))
         except (ReporterAway, ReportPutOff) as error:
             why = f"is not pushed to, as its forge cannot be asked whether that may still be: {error}"
             project = work.change.project
@@ -202,7 +202,7 @@ class Merger:
     def _waits(self, unreachable: Unreachable) -> None:
         if unreachable.project not in self._away:
             log.warning("%s; git work on it waits", unreachable)
-            text = f"git work on it waits: it {unreachable.why}"[:TOLD_MAX]
+            text = f"git work on it waits: it {unreachable.why}"[:PROBLEM_MAX_CHARS]
             self._away[unreachable.project] = RepositoryProblem(self._context.now_ms(), text)
             self.membership.say(problems=dict(self._away))
 

@@ -193,7 +193,7 @@ class Quarantine:
             record = await self._taken(txn, id)
             stored = await txn.get(self._body(id))
             if stored is not None and record.queue == self._context.merges.places.requests:
-                txn.do(*self._asked_again(record, stored.value))
+                txn.do(*self._again(record, stored.value))
             elif record.queue and stored is not None:
                 name = StreamEntry(record.body.rpartition("/")[2])
                 txn.do(Put(record.body, stored.value), Append(record.queue, encode(name)))
@@ -202,7 +202,7 @@ class Quarantine:
 
         return await self._context.store.transact(body)
 
-    def _asked_again(self, record: Quarantined, value: bytes) -> list[Op]:
+    def _again(self, record: Quarantined, value: bytes) -> list[Op]:
         """Return operations that ask a merger again."""
         work = msgspec.json.decode(value, type=ReportRequest)
         change = {"change": work.change.id, "project": work.change.project}

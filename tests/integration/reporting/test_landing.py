@@ -72,7 +72,7 @@ class LandingGround:
 
     async def ask(self, *messages: OutboxMessage) -> None:
         for one in messages:
-            put = self.context.asked_of(TO, [one]) if one.land else self.context.reported(TO, one)
+            put = self.context.requested_of(TO, [one]) if one.land else self.context.reported(TO, one)
             written = await self.context.store.commit([], put)
             await self.context.mirror.reached(written[0].path)  # type: ignore[union-attr]  # it was put
 

@@ -77,7 +77,7 @@ async def kept(store: Store) -> list[ObjectLease]:
 
 async def test_there_are_never_many_more_than_are_kept_and_none_is_too_old() -> None:
     store, now_ms = Store(MemoryBackend()), 40 * DAY_MS
-    past = ObjectPast(store, InventoryMap(), kept_max=100)
+    past = ObjectPast(store, InventoryMap(), entries_max=100)
     for number in range(400):
         user = ("ann", "bob", "eve")[number % 3]
         ended_ms = number * DAY_MS // 10
@@ -96,7 +96,7 @@ async def test_there_are_never_many_more_than_are_kept_and_none_is_too_old() -> 
 
 async def test_where_everybody_had_one_the_oldest_go() -> None:
     store = Store(MemoryBackend())
-    past = ObjectPast(store, InventoryMap(), kept_max=10)
+    past = ObjectPast(store, InventoryMap(), entries_max=10)
     for number in range(15):
         await store.commit([], [past.put(a_past(number, f"user{number}", number, number + 1))])
     await past.trim(TRIM_INTERVAL_MS)
@@ -107,7 +107,7 @@ async def test_where_everybody_had_one_the_oldest_go() -> None:
 async def test_who_leases_for_a_second_again_and_again_has_not_spent_less_for_it() -> None:
     """Ten hours are allowed in a day: nine were spent at once, then follow many short leases."""
     async with a_shop() as shop:
-        shop.leasing._past = ObjectPast(shop.inventory.facts.store, shop.inventory.places, kept_max=20)
+        shop.leasing._past = ObjectPast(shop.inventory.facts.store, shop.inventory.places, entries_max=20)
         await shop.put("m")
         await Quotas(shop.inventory).set(ADMIN, Quota("each", "", user="*", hours="10", window_hours=24))
         assert (await shop.ask(ALICE, hours=9)).state == HELD

@@ -450,7 +450,7 @@ async def test_history_tells_who_did_what() -> None:
 
 async def test_the_journal_is_trimmed_and_says_so() -> None:
     world = World(MemoryBackend())
-    world.inventory.journal._kept_max = 10  # a small one
+    world.inventory.journal._entries_max = 10  # a small one
     await world.inventory.begin()
     async with running(world.inventory):
         await world.inventory.admin.create_partition(ADMIN, Partition(PARTITIONS[0], "part0"))

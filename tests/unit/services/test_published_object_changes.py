@@ -118,7 +118,7 @@ async def test_changes_are_told_once_and_in_order_without_what_objects_have(monk
 async def test_what_happened_so_long_ago_that_nobody_knows_it_is_passed_over_and_all_goes_on() -> None:
     server = Server()
     async with a_world() as world:
-        world.inventory.journal._kept_max = 2
+        world.inventory.journal._entries_max = 2
         async with publishing(world, server):
             await world.inventory.apply(ADMIN, [Create(machine(1))])
             await server.until(1)

@@ -101,7 +101,7 @@ async def test_events_that_nobody_asks_for_start_nothing() -> None:
 
 async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> None:
     async with a_world() as world:
-        world.inventory.journal._kept_max = 3  # a journal that forgets soon
+        world.inventory.journal._entries_max = 3  # a journal that forgets soon
         lab, of = watched(world), trigger("!tested")
         await world.inventory.apply(ADMIN, [Create(machine(9))])
         position = await lab.start(of, PARTITION)
@@ -115,7 +115,7 @@ async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> N
 
 async def test_after_a_gap_a_change_is_told_however_many_objects_match() -> None:
     async with a_world() as world:
-        world.inventory.journal._kept_max = 3
+        world.inventory.journal._entries_max = 3
         lab, of = watched(world), trigger()
         many = [machine(n) for n in (*range(1, LIMIT_MAX + 1), 9_999)]  # the last one is last in every order
         await world.inventory.apply_in_parts(ADMIN, [Create(one) for one in many])
@@ -130,7 +130,7 @@ async def test_after_a_gap_a_change_is_told_however_many_objects_match() -> None
 
 async def test_after_a_gap_objects_are_taken_up_in_portions_of_complete_commits() -> None:
     async with a_world() as world:
-        world.inventory.journal._kept_max = 3
+        world.inventory.journal._entries_max = 3
         lab, of = watched(world), trigger()
         position, names = await lab.start(of, PARTITION), list[str]()
         for several in ((1, 2), (3, 4, 5), (6,), (7,), (8,), (9,)):
@@ -145,7 +145,7 @@ async def test_after_a_gap_objects_are_taken_up_in_portions_of_complete_commits(
 
 async def test_a_gap_in_the_midst_of_a_commit_loses_nothing_of_it() -> None:
     async with a_world() as world:
-        world.inventory.journal._kept_max = 3
+        world.inventory.journal._entries_max = 3
         lab, of = watched(world), trigger()
         position = await lab.start(of, PARTITION)
         written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in range(1, 5)])

@@ -35,7 +35,7 @@ T = TypeVar("T")
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="Where a running Headgate's pages are; by default as the settings say.")
 _reason = click.option("--reason", default="", help="The reason, recorded by a running Headgate.")
-_kept_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
+_recorded_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _Body = Callable[[KeyStore, Settings], Awaitable[T]]
 
 
@@ -139,7 +139,7 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="A file with the password of the exported keys, if it is not [keystore] password.",
 )
-@_kept_reason
+@_recorded_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def import_(config: str | None, overwrite: bool, password_file: Path | None, reason: str, file: Path) -> None:
     """Take keys from FILE, which `headgate keys export` wrote, or the reference's admin command.
@@ -276,7 +276,7 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
 
 @command.command()
 @_config
-@_kept_reason
+@_recorded_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def password(config: str | None, reason: str, file: Path) -> None:
     """Encrypt all keys with the password in FILE instead of `[keystore] password`, where it goes afterwards.
@@ -295,7 +295,7 @@ def password(config: str | None, reason: str, file: Path) -> None:
 
 @command.command()
 @_config
-@_kept_reason
+@_recorded_reason
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("project")
 def delete(config: str | None, reason: str, yes: bool, project: str) -> None:

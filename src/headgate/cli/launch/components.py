@@ -31,7 +31,7 @@ from headgate.cli.launch.front import add_fingergw, front, serves_queues
 from headgate.cli.launch.machines import add_launcher
 from headgate.cli.launch.outbox import outbox_senders, watching
 from headgate.cli.launch.process import Process
-from headgate.cli.launch.retention import kept_logs, pruned, remote, retention, uploads
+from headgate.cli.launch.retention import pruned, remote, retention, stored_logs, uploads
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.operator.model import ConfigErrors, TenantFile
 from headgate.config.parse import ParseCache
@@ -236,7 +236,7 @@ async def add_executor(process: Process) -> None:
     log_root = writable(settings, "executor", "log_dir", "logs", LOG_MODES[get("executor", "log_access")])
     job_dir = writable(settings, "executor", "job_dir", "builds")
     found = runner_settings(settings, context.settings.hostname)
-    earlier = reader(log_root, await remote(settings, context, process.stack), kept_logs(settings))
+    earlier = reader(log_root, await remote(settings, context, process.stack), stored_logs(settings))
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
     process.stack.push_async_callback(runner.close)
     # Sweep before the first build is accepted: what a dead executor left still holds processes and disk space.
@@ -295,7 +295,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         resources.connection_shapes(settings),
         process.keys,
         remote=await remote(settings, context, process.stack),
-        stored=kept_logs(settings),
+        stored=stored_logs(settings),
         vitals=process.vitals,
         joined=lambda: member.session,
         refused=lambda: process.tenancy.refused,

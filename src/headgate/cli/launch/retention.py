@@ -106,7 +106,7 @@ async def pruned(found: Retention, context: Context) -> None:
         await asyncio.sleep(PRUNE_INTERVAL_S)
 
 
-def kept_logs(settings: Settings) -> StoredLogs | None:
+def stored_logs(settings: Settings) -> StoredLogs | None:
     """Return the reader of the log store, or None without one. Raise UserError."""
     store = log_store(settings)
     return StoredLogs(store) if store is not None else None

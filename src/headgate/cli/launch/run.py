@@ -30,7 +30,7 @@ log = logging.getLogger("headgate.settings")
 
 # A thousand viewers alone need more than the 1,024 descriptors that most systems allow by default.
 DESCRIPTORS = 65_536
-TOLD_MAX = 5
+NAMED_MAX = 5
 """Options without effect that the log names one by one."""
 NEEDS_A_HAND = 78
 """Exit status (EX_CONFIG of sysexits.h) for errors that a restart does not cure: somebody must correct them first."""
@@ -164,9 +164,9 @@ def _tell_of_idle(settings: Settings) -> None:
     """Log which settings have no effect."""
     wanted = [f"[{one.section}] {one.option}".rstrip() for one in settings.idle if one.note.kind != NEEDLESS]
     if wanted:
-        more = f" and {len(wanted) - TOLD_MAX} more" if len(wanted) > TOLD_MAX else ""
+        more = f" and {len(wanted) - NAMED_MAX} more" if len(wanted) > NAMED_MAX else ""
         log.warning("%s: %s%s: of no effect here; `headgate check` says what is to be done instead", settings.path,
-                    ", ".join(wanted[:TOLD_MAX]), more)  # fmt: skip
+                    ", ".join(wanted[:NAMED_MAX]), more)  # fmt: skip
 
 
 def _allow_descriptors() -> None:

@@ -13,7 +13,7 @@ from headgate.config.files.document import Table
 from headgate.config.kinds.stanza import section_jobs
 from headgate.config.layout import Layout, exchanged
 from headgate.config.parse import ParsedBranch, Stanza
-from headgate.config.patterns import any_whole
+from headgate.config.patterns import any_fullmatch
 
 GENERATIONS_MAX = 50
 """Largest number of generations of children that are listed."""
@@ -63,7 +63,7 @@ class _References:
             return
         names = [stanza.name for layout in self._layouts for stanza in layout.patterns]
         for project in self._layouts[0].tenant.projects:
-            if any_whole(names, project.name) or any_whole(names, project.project):
+            if any_fullmatch(names, project.name) or any_fullmatch(names, project.project):
                 yield project.project
 
 

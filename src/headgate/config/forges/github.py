@@ -124,7 +124,7 @@ def trigger(named: StanzaKey, actions: tuple[str, ...]) -> Terms:
         "ref": TriggerTerm(StanzaKey(patterns), terms.on_ref),
         "comment": TriggerTerm(StanzaKey(patterns), terms.commented),
         "label": TriggerTerm(StanzaKey(texts), terms.one_of(lambda seen: (*terms.added(seen), *terms.removed(seen)))),
-        "status": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.whole_of(rules, _statuses(False, seen))),
+        "status": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.fullmatch(rules, _statuses(False, seen))),
         "state": TriggerTerm(StanzaKey(many(words(*_STATES))), terms.one_of(lambda seen: (seen.what.state,))),
         "permission": TriggerTerm(
             StanzaKey(many(permissions)), lambda wanted, seen: terms.permitted(wanted, seen.what.who)
@@ -157,7 +157,7 @@ GITHUB = Dialect(
     forgiven="Github Trigger Configuration Warning",
     trigger={
         **trigger(events("pull_request", "pull_request_review", "push", "check_run"), _GITHUB_ACTIONS),
-        "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.whole_of(rules, _statuses(True, seen))),
+        "check": TriggerTerm(StanzaKey(patterns), lambda rules, seen: terms.fullmatch(rules, _statuses(True, seen))),
         "unlabel": TriggerTerm(StanzaKey(texts), terms.one_of(terms.removed)),
         "require-status": TriggerTerm(StanzaKey(patterns, note="deprecated: require"), terms.has_status),
         "reject-status": TriggerTerm(

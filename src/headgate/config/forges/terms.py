@@ -9,7 +9,7 @@ from typing import Any
 from headgate.config.files.checks import as_list
 from headgate.config.forges.facts import Details, ForgeAccount, ProgramStatus, Vote
 from headgate.config.forges.keyterms import UNDECIDED, Holds, TermSubject
-from headgate.config.patterns import Rule, matches_whole, may_match, searches
+from headgate.config.patterns import Rule, fullmatches, may_match, searches
 
 PERMISSIONS = ("none", "read", "write", "admin")
 """Permissions from the least to the greatest."""
@@ -35,10 +35,10 @@ def found_in(rules: object, texts: Iterable[str]) -> bool:
     return _any(searches, rules, texts)
 
 
-def whole_of(rules: object, texts: Iterable[str]) -> bool:
+def fullmatch(rules: object, texts: Iterable[str]) -> bool:
     """Return whether one of the patterns matches one of the texts as a whole. Raise Undecided and BadPattern if that
     depends on a pattern that cannot be decided."""
-    return _any(matches_whole, rules, texts)
+    return _any(fullmatches, rules, texts)
 
 
 def _any(matcher: Callable[[Rule, str], bool], rules: object, texts: Iterable[str]) -> bool:
@@ -215,17 +215,17 @@ STATES = ("pending", "success", "failure", "error", "neutral", "cancelled", "ski
 def has_status(rules: object, seen: TermSubject) -> bool:
     """Hold if one of the patterns matches a status as a whole. For an item that has entered, Headgate's own status
     counts as it was then, so that a gate that sets its status to pending does not dequeue its own items."""
-    if whole_of(rules, spelled_statuses(seen.details, seen)):
+    if fullmatch(rules, spelled_statuses(seen.details, seen)):
         return True
     if seen.now_ms is not None:
         return False
     names = {(one.who, one.name) for one in seen.details.statuses or () if _is_ours(one, seen)}
-    return whole_of(rules, (f"{who}:{name}:{state}" for who, name in names for state in STATES))
+    return fullmatch(rules, (f"{who}:{name}:{state}" for who, name in names for state in STATES))
 
 
 def has_foreign_status(rules: object, seen: TermSubject) -> bool:
     """Return whether one of the patterns matches a status as a whole, for `reject`."""
-    return whole_of(rules, spelled_statuses(seen.details, seen))
+    return fullmatch(rules, spelled_statuses(seen.details, seen))
 
 
 def labelled(words: object, seen: TermSubject) -> bool:

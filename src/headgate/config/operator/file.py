@@ -13,7 +13,7 @@ from headgate.config.keys import tenantfile
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
 from headgate.config.operator import model
-from headgate.config.patterns import any_whole
+from headgate.config.patterns import any_fullmatch
 
 _TABLES: dict[str, Keys] = {
     "tenant": tenantfile.TENANT,
@@ -251,7 +251,7 @@ def _no_config_project_is_configured(found: list[model.TenantProject], line: int
         for other in trusted if project.configure_projects else ():
             rules = project.configure_projects
             # Otherwise an untrusted project could choose the jobs that test changes of trusted playbooks.
-            if any_whole(rules, other.name) or any_whole(rules, other.project):
+            if any_fullmatch(rules, other.name) or any_fullmatch(rules, other.project):
                 raise Wrong(f"configure-projects of {project.name} includes the config-project {other.name}", line)
 
 

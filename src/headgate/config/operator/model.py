@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from headgate.config.files.source import STANDARD_PATHS, nearest, touches
 from headgate.config.keys.objects import CONFIG_KINDS
 from headgate.config.model import ConfigError
-from headgate.config.patterns import Rule, any_whole
+from headgate.config.patterns import Rule, any_fullmatch
 
 ALIKE_MAX = 4
 """Number of projects with an equal last name that are suggested."""
@@ -86,9 +86,9 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_dynamic(self, branch: str) -> bool:
         """Return whether the branch is always dynamic: its configuration is not read, but changes on it propose
         theirs."""
-        return any_whole(self.always_dynamic_branches, branch)
+        return any_fullmatch(self.always_dynamic_branches, branch)
 
-    def is_kept_out(self, branch: str) -> bool:
+    def is_left_out(self, branch: str) -> bool:
         """Return whether a branch is left out because of its protection at the forge."""
         protection = self.protection or Protection()
         unprotected = protection.protected is not None and branch not in protection.protected
@@ -101,7 +101,7 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         return (
             self.trusted
             or other.project == self.project
-            or any(any_whole(self.configure_projects, name) for name in names)
+            or any(any_fullmatch(self.configure_projects, name) for name in names)
         )
 
     def touches_config(self, files: tuple[str, ...] | None, branch: str = "") -> bool:
@@ -309,11 +309,11 @@ def included(source: TenantProject, branch: str) -> bool:
     or exclude-branches of the tenant file."""
     if source.trusted:
         return branch == source.load_branch
-    if source.is_dynamic(branch) or source.is_kept_out(branch):
+    if source.is_dynamic(branch) or source.is_left_out(branch):
         return False
     if source.include_branches:
-        return any_whole(source.include_branches, branch)
-    return not any_whole(source.exclude_branches, branch)
+        return any_fullmatch(source.include_branches, branch)
+    return not any_fullmatch(source.exclude_branches, branch)
 
 
 def content_of(files: Mapping[str, str]) -> str:

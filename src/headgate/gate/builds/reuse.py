@@ -72,7 +72,7 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
         or buildset.again
         or buildset.graph is None
         or state is None
-        or not _is_asked(item, world)
+        or not _is_wanted(item, world)
     ):
         return {}
     works = {job.id: work_of(item, buildset, job, world) for job in buildset.jobs if _is_covered(job)}
@@ -93,7 +93,7 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
     return {job.id: _not_run_again(before.builds[job.name], job, buildset, world) for job in reused_jobs}
 
 
-def _is_asked(item: Item, world: World) -> bool:
+def _is_wanted(item: Item, world: World) -> bool:
     return world.pipeline.rerun_only_failed and _is_alone(item)
 
 

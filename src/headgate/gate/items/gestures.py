@@ -156,7 +156,7 @@ def _not_promoted(work: Promote, before: State, after: State, world: World) -> s
     missing = [key for key in work.keys if before.find(key) is None]
     if missing:
         return f"not in the pipeline: {', '.join(missing)}{'; nothing was moved' if len(work.keys) > 1 else ''}"
-    if back := next(filter(None, (kept_back(work, key, before, world) for key in work.keys)), ""):
+    if back := next(filter(None, (why_withheld(work, key, before, world) for key in work.keys)), ""):
         return _why_not(back, world)
     return "" if after != before else "they are at the head already"
 
@@ -167,7 +167,7 @@ def has(state: State, key: str, commit: str = "", event: str = "") -> bool:
     return any(change is not None and commit in ("", change.commit) for change in own)
 
 
-def kept_back(work: Promote, key: str, state: State, world: World) -> str:
+def why_withheld(work: Promote, key: str, state: State, world: World) -> str:
     """Return why a change is not moved to the head, as it no longer meets the requirements to land; "" if it may."""
     found = state.find(key)
     if found is None or work.unapproved or not guarded(world.pipeline):

@@ -52,7 +52,7 @@ def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unr
     ahead that are failing. Nothing keeps back a ref that is not a change; any one change keeps back its circle."""
     if not item.change.is_change:
         return None
-    found = [why for change in item.left if (why := _kept_back(item, change, world)) is not None]
+    found = [why for change in item.left if (why := _unready(item, change, world)) is not None]
     together = {*ahead, *item.keys, *(one.change.key for one in item.landed)} if item.others or item.landed else ahead
     for change in item.left if not found else ():
         if (lacking := lacks(change, together, failing, world)) is not None:
@@ -60,7 +60,7 @@ def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unr
     return min(found, key=lambda one: _PRECEDENCE[one.obstacle], default=None)
 
 
-def _kept_back(item: Item, change: Change, world: World) -> Unready | None:
+def _unready(item: Item, change: Change, world: World) -> Unready | None:
     """Return what keeps one change of the item from landing, apart from what it needs."""
     own = world.change_states.get(change.key)
     found = _out_of_date(change, own, world) if own is not None else None

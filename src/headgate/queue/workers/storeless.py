@@ -261,14 +261,14 @@ class _ExtendedLease:
         until_s = loop.time() + self.ttl_s
         while True:
             await asyncio.sleep(self.ttl_s / 4)
-            asked_s = loop.time()
+            requested_s = loop.time()
             try:
                 # The request ends an eighth of the TTL before the lease: a slow answer must not let the job run on
                 # without one.
-                async with asyncio.timeout(max(until_s - asked_s - self.ttl_s / 8, 0)):
+                async with asyncio.timeout(max(until_s - requested_s - self.ttl_s / 8, 0)):
                     await self.leasing.tell(self.queue, self.lease, Outcome(ttl=self.ttl_s))
                 # Counted from before the request, so the lease ends here before it ends on the server.
-                until_s = asked_s + self.ttl_s
+                until_s = requested_s + self.ttl_s
             except (SourceDown, TimeoutError) as error:
                 log.warning("%s: the lease could not be extended: %s", self.queue, error or type(error).__name__)
                 if loop.time() + self.ttl_s / 4 >= until_s:

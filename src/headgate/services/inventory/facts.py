@@ -17,7 +17,7 @@ from headgate.store.types import At, Entry
 
 R = TypeVar("R")
 
-KEPT_MAX = 10_000
+ENTRIES_MAX = 10_000
 
 
 class InventoryFacts:
@@ -47,7 +47,7 @@ class InventoryFacts:
             for address, entry in zip(missing, entries, strict=True):
                 found[address.path] = (entry, address.decode(entry.value) if entry else None)
             if epoch == self._epoch:  # otherwise it may precede the reported change
-                if len(self._entries) + len(found) > KEPT_MAX:
+                if len(self._entries) + len(found) > ENTRIES_MAX:
                     self._entries.clear()
                 self._entries |= found
         return [found[address.path] for address in addresses]
@@ -58,7 +58,7 @@ class InventoryFacts:
         if resolved is None:
             epoch, basis = self._epoch, Basis(self)
             resolved = (await basis.resolve(*key), basis.checks)
-            if epoch == self._epoch and len(self._resolved) < KEPT_MAX:
+            if epoch == self._epoch and len(self._resolved) < ENTRIES_MAX:
                 self._resolved[key] = resolved
         return resolved
 
@@ -68,7 +68,7 @@ class InventoryFacts:
         if entries is None:
             epoch = self._epoch
             entries = await self.store.list(directory)
-            if epoch == self._epoch and len(self._listed) < KEPT_MAX:
+            if epoch == self._epoch and len(self._listed) < ENTRIES_MAX:
                 self._listed[directory] = entries
         return entries
 

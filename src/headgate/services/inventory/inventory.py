@@ -26,7 +26,7 @@ from headgate.store.types import TooLarge
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 """Default and greatest number of objects on one page."""
-TOLD_MAX = 100
+BATCH_MAX = 100
 """Limit of changes that a watcher gets at a time."""
 PARTS_MAX = 16
 """Limit of commits of one request that are under way at a time."""
@@ -249,7 +249,7 @@ class Inventory:
             for commit in commits:
                 batch += [(one, commit) for one in questions.seen(query, commit)]
                 # A watcher that asked for much gets it in portions, cut between commits.
-                if len(batch) >= TOLD_MAX:
+                if len(batch) >= BATCH_MAX:
                     yield batch, commit.revision
                     batch = []
                     await self._search.turns.turn()

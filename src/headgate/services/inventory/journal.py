@@ -21,8 +21,8 @@ from headgate.services.inventory.facts import Basis, InventoryFacts
 from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import At, Conflict, Delete, Entry, EntryChanged, EntryGone, Op, Put, Snapshot, Unavailable
 
-KEPT_MAX = 10_000
-KEPT_SIZE_MAX_BYTES = 32_000_000
+REVISIONS_MAX = 10_000
+CACHE_MAX_BYTES = 32_000_000
 TRIMMED_MAX = 4
 """Limit of old entries that one writer removes with its own commit."""
 RETRY_MAX_S = 10.0
@@ -51,8 +51,8 @@ class JournalCommit:
 class Journal:
     """Keep the latest changes; call `run()`."""
 
-    def __init__(self, store: Store, places: InventoryMap, *, kept_max: int = KEPT_MAX) -> None:
-        self._store, self._places, self._kept_max = store, places, kept_max
+    def __init__(self, store: Store, places: InventoryMap, *, entries_max: int = REVISIONS_MAX) -> None:
+        self._store, self._places, self._entries_max = store, places, entries_max
         self._commits: list[JournalCommit] = []
         self._by_path: dict[str, JournalCommit] = {}
         self._size_bytes = 0
@@ -104,8 +104,8 @@ class Journal:
         """Return the operations that a writer appends to its commit: the new entry, and the deletion of a few of the
         oldest."""
         # The journal shrinks by at most this much per writer, so no writer pays for the others.
-        over = len(self._commits) + 1 - self._kept_max
-        large = self._size_bytes > KEPT_SIZE_MAX_BYTES
+        over = len(self._commits) + 1 - self._entries_max
+        large = self._size_bytes > CACHE_MAX_BYTES
         # Several writers may trim the same entries: deleting what is gone is no error.
         trimmed = self._commits[: min(max(over, int(large)), TRIMMED_MAX)]
         put = self._places.journal.changes(name).record.put(recorded)

@@ -39,8 +39,8 @@ class ObjectPast:
     second again and again does not hide hours from a quota.
     """
 
-    def __init__(self, store: Store, places: InventoryMap, *, kept_max: int = PAST_MAX) -> None:
-        self._store, self._places, self._kept_max = store, places.leases.past, kept_max
+    def __init__(self, store: Store, places: InventoryMap, *, entries_max: int = PAST_MAX) -> None:
+        self._store, self._places, self._entries_max = store, places.leases.past, entries_max
         self._trimmed_ms = 0
 
     def put(self, ended: ObjectLease) -> Op:
@@ -62,7 +62,7 @@ class ObjectPast:
         await self._commit([_gone(entry) for entry in await self._entries("") if entry.path < oldest])
         for _ in range(ROUNDS_MAX):
             entries = await self._entries("")
-            over = len(entries) - self._kept_max
+            over = len(entries) - self._entries_max
             if over <= 0:
                 return
             await self._commit(self._fewer(entries, over))

@@ -24,7 +24,7 @@ CALL_MAX_S = 60.0
 QUIET_FIRST_S, QUIET_MAX_S = 1.0, 60.0
 """First and longest time for which a cloud that did not answer gets no calls; it doubles with every failure."""
 # Reading them costs a call, out of the same rate as the calls that make machines.
-LIMITS_KEPT_S = 300.0
+LIMITS_VALID_S = 300.0
 HUNT_S = 60.0
 """Interval between two listings of everything in an account."""
 WHY_MAX = 300
@@ -200,7 +200,7 @@ class Hunting:
         now_s = asyncio.get_running_loop().time()
         if now_s >= place.limits_until_s:  # the last: where they cannot be read, what is lost is found all the same
             place.limits = await account.ask(lambda: account.cloud.limits(provider))
-            place.limits_until_s = now_s + LIMITS_KEPT_S
+            place.limits_until_s = now_s + LIMITS_VALID_S
         return AccountSurvey(len(mine), frozenset(strange))
 
 

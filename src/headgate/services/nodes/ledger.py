@@ -102,12 +102,12 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
     # Progress restarts the time: a request that gets more machines does not give up.
     if not held or held > wait.held or not wait.held_ms:
         return replace(wait, held=held, held_ms=now_ms if held else 0)
-    kept_s = (now_ms - wait.held_ms) / 1000
-    if kept_s < _grown_s(wait, "held", HELD_FIRST_S, HELD_MAX_S):
+    held_s = (now_ms - wait.held_ms) / 1000
+    if held_s < _grown_s(wait, "held", HELD_FIRST_S, HELD_MAX_S):
         return wait
     pause_s = _grown_s(wait, "pause", PAUSE_FIRST_S, PAUSE_MAX_S)
     attempt = (
-        f"{held} of its machines were there for {kept_s:.0f} s, and others who use the account left no room for more"
+        f"{held} of its machines were there for {held_s:.0f} s, and others who use the account left no room for more"
     )
     why = f"its machines were given back, as others use the account, too; it asks again after {pause_s:.0f} s"
     # It waits elsewhere the next time (`at`), since others keep this account full.

@@ -105,9 +105,9 @@ def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
         usable = tuple(held for held in own if held.claim.state != "cleaning")
         waiting.append(WaitingRequest(request, At(entry.path, entry.version), usable, len(usable) < len(own)))
     left = tuple(map.nodes.answers(id).record for id in answers if id not in requests)
-    kept_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
+    held_for = frozenset(one.request for one in held_builds(hold_requests(map, mirror)) if one.request)
     requested_ms = {id: request.requested_ms for id, (_, request) in requests.items()}
-    return NodeState(frozenset(requests), tuple(waiting), claims, left, kept_for, tuple(order), requested_ms)
+    return NodeState(frozenset(requests), tuple(waiting), claims, left, held_for, tuple(order), requested_ms)
 
 
 def _read(address: Address[R], entry: Entry) -> R | None:

@@ -31,7 +31,7 @@ log = logging.getLogger("headgate.connection")
 
 EVENTS_MAX = 15
 """Limit of events moved on in one commit."""
-TOLD_OPS_MAX, TOLD_MAX_BYTES = 40, 250_000
+PART_OPS_MAX, PART_MAX_BYTES = 40, 250_000
 """Limits of operations and bytes in one commit for events of one change: anybody may comment on it, at any length."""
 LOOK_UP_EVERY_S = 60.0
 """Greatest age of the state of a change that others need and no pipeline watches."""
@@ -206,12 +206,12 @@ class ConnectionRunner:
             # repeats the events under the same ids.
             pieces += [TurnPart(part, [check]) for part in flood]
             pieces.append(TurnPart([*ops, *last], [check]))
-        news = [TurnPart(self._told_of([event])) for rest in events.values() for event in rest]
+        news = [TurnPart(self._announced([event])) for rest in events.values() for event in rest]
         if sighting.heads:
             self._heads.update(sighting.heads)
             heads = BranchCache({project: refs for project, refs in self._heads.items() if refs})
             news += [TurnPart([op]) for op in blob.ops(self._branches, msgspec.json.encode(heads))]
-        pieces += [*together(news), *self._refs.pieces(sighting.refs, of_refs, self._told_of)]
+        pieces += [*together(news), *self._refs.pieces(sighting.refs, of_refs, self._announced)]
         pieces += map(TurnPart, self._ordered(sighting.orders))
         pieces += map(TurnPart, self._hints.answered(sighting.answered))
         if sighting.problems:
@@ -242,16 +242,16 @@ class ConnectionRunner:
         """
         parts, size_bytes = list[list[Op]]([[]]), 0
         for event in events:
-            ops = self._told_of([event])
+            ops = self._announced([event])
             more_bytes = sum(len(op.value) for op in ops if not isinstance(op, Delete))
-            if parts[-1] and (len(parts[-1]) + len(ops) > TOLD_OPS_MAX or size_bytes + more_bytes > TOLD_MAX_BYTES):
+            if parts[-1] and (len(parts[-1]) + len(ops) > PART_OPS_MAX or size_bytes + more_bytes > PART_MAX_BYTES):
                 parts.append([])
                 size_bytes = 0
             parts[-1] += ops
             size_bytes += more_bytes
         return parts
 
-    def _told_of(self, events: Iterable[TriggerEvent]) -> list[Op]:
+    def _announced(self, events: Iterable[TriggerEvent]) -> list[Op]:
         return [op for event in events for op in self._events.stream.append(event)]
 
     def _ordered(self, orders: Iterable[tuple[str, ButtonOrder]]) -> Iterator[list[Op]]:

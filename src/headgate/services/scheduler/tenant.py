@@ -65,7 +65,7 @@ class TenantRunner:
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
         """Limit of requests handled at once; it shrinks after an error."""
-        self._told_of: object = None
+        self._announced: object = None
         """The layout whose providers launchers have received."""
 
     async def run(self, session: Session) -> None:
@@ -333,15 +333,15 @@ class TenantRunner:
     async def _tell_of_machines(self, session: Session) -> None:
         """Write what the configuration in effect says of providers, where launchers read it."""
         layout, name = self._configuration.layouts.landed, self._tenant.name
-        if layout is self._told_of or not (ops := tenantconfig.provider_ops(self._context, name, layout)):
-            self._told_of = layout
+        if layout is self._announced or not (ops := tenantconfig.provider_ops(self._context, name, layout)):
+            self._announced = layout
             return
         place = self._context.map.locks.tenant(name).lock.path
         async with write_lock(self._context.store, session, place).hold() as guard:
             # Each record stands alone, so the writes need no common commit.
             for op in ops:
                 await self._context.store.commit([], [op], guards=[guard])
-        self._told_of = layout
+        self._announced = layout
 
     async def _read(self, project: str, session: Session) -> CatAnswer:
         work = self._readings[project].now(self._context).work

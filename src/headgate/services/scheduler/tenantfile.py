@@ -32,7 +32,7 @@ from headgate.store.types import At, Delete, Op
 log = logging.getLogger("headgate.tenants")
 tenant_log = logging.getLogger("headgate.tenant")
 
-ASKED_MAX = 10
+TRIES_MAX = 10
 """Limit of requests answered by one reading."""
 WORDS_MAX_CHARS = 4_000
 """Limit of characters of the reason why a file is refused."""
@@ -76,7 +76,7 @@ class TenantFileRunner:
             with mirror.part(place.path) as stirs:
                 while True:
                     seen = stirs.moves
-                    waiting = place.stream.waiting(mirror, limit=ASKED_MAX)
+                    waiting = place.stream.waiting(mirror, limit=TRIES_MAX)
                     if not waiting:
                         await stirs.moved(seen)
                         continue

@@ -38,7 +38,7 @@ log = logging.getLogger("headgate.pipeline")
 
 T = TypeVar("T")
 
-TOLD_MAX = 20
+EVENTS_MAX = 20
 """Limit of events in one record."""
 SUBJECT_MAX = 300
 OPTION_MAX = 4_000
@@ -56,8 +56,8 @@ _BEGUN = ("pending", "queued", "in_progress")
 
 def batched(events: Sequence[T]) -> Iterator[Sequence[T]]:
     """Yield the events of one turn in parts that each fit into a record."""
-    for start in range(0, len(events), TOLD_MAX):
-        yield events[start : start + TOLD_MAX]
+    for start in range(0, len(events), EVENTS_MAX):
+        yield events[start : start + EVENTS_MAX]
 
 
 def turn_events(

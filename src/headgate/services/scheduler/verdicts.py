@@ -114,8 +114,8 @@ class PassedBuilds:
     def _counts(self, sought: Sought, passed: Passed, made_ms: dict[tuple[str, str], int | None]) -> bool:
         """Return whether it is younger than the keys of the job's secrets, and its log and artifacts are still kept."""
         # A build whose log is gone would leave people with a result that they cannot look into.
-        kept_ms = self._context.settings.logs_retention_ms
-        if kept_ms and passed.end_ms < self._context.now_ms() - kept_ms:
+        retention_ms = self._context.settings.logs_retention_ms
+        if retention_ms and passed.end_ms < self._context.now_ms() - retention_ms:
             return False
         made = [made_ms[key] for key in sought.keys]
         # A project without keys has lost the one that the secret was encrypted with, so nothing counts there.

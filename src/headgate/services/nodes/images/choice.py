@@ -200,10 +200,10 @@ def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUp
                 yield one
 
 
-def is_due(age_s: float | None, image: FlatImage, asked_s: float | None) -> bool:
+def is_due(age_s: float | None, image: FlatImage, requested_s: float | None) -> bool:
     """Return whether a build of the image is to be asked for.  `age_s`: of the newest one; None: there is none;
     `asked_s`: since one was last asked for."""
     # A build that brings no image must not be requested at every look.
-    if not image.rebuild_age_s or (asked_s is not None and asked_s < min(image.rebuild_age_s, ASK_AGAIN_S)):
+    if not image.rebuild_age_s or (requested_s is not None and requested_s < min(image.rebuild_age_s, ASK_AGAIN_S)):
         return False
     return age_s is None or age_s >= image.rebuild_age_s

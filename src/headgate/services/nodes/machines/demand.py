@@ -214,13 +214,13 @@ def is_open(waited_s: float) -> bool:
     When it waits for long, others may use all of the room for a moment, again and again, at growing intervals: room is
     not left empty for hours, and sooner or later it is reserved for longer than builds last.
     """
-    kept_s = RESERVED_FIRST_S
-    while waited_s >= kept_s:
-        waited_s -= kept_s
+    reserved_s = RESERVED_FIRST_S
+    while waited_s >= reserved_s:
+        waited_s -= reserved_s
         if waited_s < OPEN_S:
             return True
         waited_s -= OPEN_S
-        kept_s = min(2 * kept_s, RESERVED_MAX_S)
+        reserved_s = min(2 * reserved_s, RESERVED_MAX_S)
     return False
 
 
