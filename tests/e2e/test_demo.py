@@ -22,7 +22,7 @@ from tests.waiting import wait_for
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 
 
-EVENTS = "a worker is told: "
+EVENTS = "a worker received: "
 LINES_MAX, COLUMNS_MAX = 20, 80
 RECORDING = Path(__file__).parents[2] / "docs/how-to/images/demo.svg"
 SLEPT_S = 8.0
@@ -34,7 +34,7 @@ def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> No
         text = said.read_text()
         story, _, rest = text.partition("\nYour turn:\n")
         assert "demo.example/app master zuul.yaml:5: error: the job 'lint' is not defined\n" in story
-        assert "a worker is told: report of gate, success: " in story
+        assert "a worker received: report of gate, success: " in story
         without, _, gated = story.partition("With Headgate")
         assert without.count("passes\n") == 2 and "AttributeError: module 'core' has no attribute 'add'" in without
         assert "AttributeError: module 'core' has no attribute 'add'" in gated.partition("rejected  api")[2]

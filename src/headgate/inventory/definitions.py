@@ -90,7 +90,7 @@ class Schema:
     def _typed(self, key: str, value: str) -> Any:  # JSON
         """Return the value, which is stored as text, as a number or a truth value where one of these is declared."""
         kinds = self._properties.get(key, frozenset())
-        # A value such as `007` stays a text wherever the schema allows a text.
+        # A value such as `007` stays a string wherever the schema allows a string.
         if not kinds or "string" in kinds:
             return value
         try:

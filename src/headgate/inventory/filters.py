@@ -40,7 +40,7 @@ class PropertyFilter(msgspec.Struct, frozen=True):
     value: str
     prefix: bool = False
     order: str = ""
-    """One of ORDERS; empty: the value is compared as a text."""
+    """One of ORDERS; empty: the value is compared as a string."""
 
     def __post_init__(self) -> None:
         if not self.order:

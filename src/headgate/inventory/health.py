@@ -62,7 +62,7 @@ class ObjectHealth(msgspec.Struct, frozen=True, omit_defaults=True):
         probes only."""
         if why:
             missed = min(self.missed + 1, MISSED_MAX)
-            # The same object means that nothing has to be written, however long probes go on failing.
+            # The same object means that nothing has to be written, however long probes keep failing.
             if (missed, why) == (self.missed, self.missed_why):
                 return self
             return self._now(replace(self, missed=missed, missed_why=why), now_ms)

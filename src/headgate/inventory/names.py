@@ -87,7 +87,7 @@ def _shown(text: str) -> str:
 
 @lru_cache(_NUMBERS_CACHED_MAX)
 def number(text: str) -> Decimal | None:
-    """Return the exact number; None for a text that is not a number, such as one with a unit."""
+    """Return the exact number; None for a string that is not a number, such as one with a unit."""
     # Decimal itself also accepts NaN, Infinity, underscores and digits of other scripts.
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 

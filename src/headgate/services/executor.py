@@ -57,7 +57,7 @@ class ExecutorSettings:
     lacks: Collection[str] = ()
     """Names, for people, of what its builds do without."""
     beginning_max: int = 0
-    """See `RequestWorker`."""
+    """Limit of builds that begin at once, and half as many of one project; 0 means no limit. See `RequestWorker`."""
     held_max: int = 0
     """Limit of builds whose remains are preserved because people asked to hold them."""
     containers: bool = False

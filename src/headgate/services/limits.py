@@ -77,20 +77,20 @@ class SharedLimits:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Implement `ports.limits.Limits` for one connection."""
+    """Implement `ports.limits.ForgeLimits` for one connection."""
 
     shared: SharedLimits
     connection: str
 
     def known(self, account: str) -> QuietUntil:
-        """See `ports.limits.Limits`."""
+        """Return the limits of an account from the mirror; see `ports.limits.ForgeLimits`."""
         context = self.shared.context
         entry = context.mirror.get(context.map.cache.connection(self.connection).limits.path)
         found = _limits(entry).get(account) if entry is not None else None
         return QuietUntil(found.all_ms / 1000, found.spare_ms / 1000) if found is not None else NO_LIMIT
 
     def learned(self, account: str, quiet: QuietUntil) -> None:
-        """See `ports.limits.Limits`."""
+        """Store a limit of an account soon; see `ports.limits.ForgeLimits`."""
         self.shared.tell(self.connection, account, AccountLimit(int(quiet.all_s * 1000), int(quiet.spare_s * 1000)))
 
 

@@ -163,7 +163,7 @@ class SimFault(Enum):
     STALL = "the process stops for longer than a session; what it was about to send is sent late"
 
 
-# No Exception, so that no `except Exception` of the services goes on in the name of a dead process.
+# No Exception, so that no `except Exception` of the services continues on behalf of a dead process.
 class Dead(BaseException):
     """Report that a process is dead: no handler may run, and nothing is retried."""
 

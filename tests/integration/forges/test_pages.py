@@ -80,7 +80,7 @@ async def test_what_cannot_be_done_is_said(venue: Hosted) -> None:
             return answer.text
 
         assert "nobody of that name" in await told(path, who="mallory", does="approve")
-        assert "needs a text" in await told(path, who="ada", does="comment", text="  ")
+        assert "needs some text" in await told(path, who="ada", does="comment", text="  ")
         if host.actions.forge in ("Gitea", "GitHub"):
             assert "your own pull" in await told(path, who="ada", does="approve")
         home = f"{host.actions.root}/"

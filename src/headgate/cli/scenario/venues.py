@@ -87,7 +87,7 @@ TENANTS = """\
 
 @dataclass(slots=True)
 class PlainGit:
-    """See `Venue`."""
+    """Run the demonstration with repositories of plain git; see `Venue`."""
 
     repositories: Repositories
     settings: str
@@ -160,7 +160,7 @@ async def plain(root: Path, say: Say) -> AsyncIterator[PlainGit]:
         return
     with needing("headgate demo --verbose", "demo"):
         from headgate.cli.scenario.audience import KEY, audience
-    async with audience(root, lambda text: say(f"a worker is told: {text}", "dim")) as url:
+    async with audience(root, lambda text: say(f"a worker received: {text}", "dim")) as url:
         queues = QUEUES.format(server=f"url = {url}\napp_key = {KEY}\n")
         yield PlainGit(repositories, CONNECTION + queues, PIPELINES.format(reports=QUEUE_REPORTS))
 

@@ -130,7 +130,7 @@ def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:
     """Return why a body cannot be stored, or an empty string."""
     if not body:
         return "a message must not be empty"
-    # PostgreSQL cannot store it in a text.
+    # PostgreSQL's type `text` cannot store this character.
     if "\x00" in body:
         return "a message is text, without NUL characters"
     size_bytes = len(body) if body.isascii() else len(body.encode())

@@ -97,8 +97,8 @@ class MessageProcessor:
     chance: random.Random = field(default_factory=random.Random)
 
     async def bury(self, message: Message, tally: Tally, error: BaseException) -> None:
-        """Post the message to the dead letters, then call the hook. Raise SourceDown; after a retry it is there at
-        most once."""
+        """Post the message to the dead letters, then call the hook. Raise SourceDown; a retry does not post it
+        twice."""
         partition = QueuePartition(message.queue, message.partition)
         why = f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS]
         head = DeadLetter(

@@ -35,7 +35,7 @@ AGAIN_S = 5.0
 """Seconds after which a partition whose runner failed unexpectedly is taken up again."""
 REST_MIN_S = 0.005
 REST_FACTOR = 9.0
-"""Rest after a look, as a multiple of its duration: looking takes at most a tenth of the time."""
+"""Pause after a check, as a multiple of its duration: checks take at most a tenth of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ def view(app: Application, mirror: Mirror) -> SharingView:
     for entry in mirror.under(app.queues.path):
         if (
             (partition := app.partition_of(entry.path))
-            # Zero is omitted from records, and quotes inside a text are escaped, so these bytes occur only if the queue
-            # is gone. Decoding every record at every look would take far longer.
+            # Zero is omitted from records, and quotes inside a string are escaped, so these bytes occur only if the
+            # queue is gone. Decoding every record at every check would take far longer.
             and b'"gone_ms"' not in entry.value
             and str(partition) not in others
         ):

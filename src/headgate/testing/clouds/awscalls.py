@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from headgate.testing.servers.faults import FaultAnswer, ReceivedRequest
 
 Tree = Any
-"""A text, a list of trees, or name -> tree."""
+"""A string, a list of trees, or name -> tree."""
 Arguments = Mapping[str, Tree]
 Record = dict[str, Tree]
 Shape = Tree
@@ -98,13 +98,13 @@ def refusal(error: Ec2Refusal) -> bytes:
 
 
 def _tree(pairs: Sequence[tuple[list[str], str]]) -> Tree:
-    """Return a text, or name -> subtree."""
+    """Return a string, or name -> subtree."""
     if len(pairs) == 1 and not pairs[0][0]:
         return pairs[0][1]
     found: dict[str, list[tuple[list[str], str]]] = {}
     for path, value in pairs:
         if not path:
-            raise Ec2Refusal("InvalidParameterCombination", "An argument is said twice.")
+            raise Ec2Refusal("InvalidParameterCombination", "An argument is given twice.")
         found.setdefault(path[0], []).append((path[1:], value))
     return {name: _tree(below) for name, below in found.items()}
 

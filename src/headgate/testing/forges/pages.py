@@ -175,7 +175,7 @@ class FakePages:
             elif text.strip():
                 await self.actions.comment(one.path, who, text)
             else:
-                return "A comment needs a text."
+                return "A comment needs some text."
         except self.actions.refused as refused:
             return str(refused) or "The forge does not do that."
         return ""
@@ -248,7 +248,7 @@ class FakePages:
             f"<p>{_word(one.state)} <span class='of'>{escape(one.author)} wants to merge "
             f"<code>{escape(one.source)}</code> into <code>{escape(one.target)}</code></span> {labels}</p>{text}"
             f"<h2>Checks</h2><table id='checks'>{marks or '<tr><td>None yet.'}</table>"
-            f"<h2>What was said</h2><div id='said'>{remarks or 'Nothing yet.'}</div>"
+            f"<h2>Comments</h2><div id='said'>{remarks or 'Nothing yet.'}</div>"
             f"{_acting(self.actions.people())}"
         )
 
@@ -298,7 +298,7 @@ def _remarked(one: PageRemark) -> str:
 
 
 def _written(text: str) -> str:
-    """Return markup of a text: its addresses lead there, and what is between pairs of stars is strong."""
+    """Return a comment as HTML: its URLs become links, and what is between pairs of stars is strong."""
     safe = escape(_HIDDEN.sub("", text).strip())
     linked = _URL.sub(lambda found: f"<a href='{found[0]}' rel='noreferrer'>{found[0]}</a>", safe)
     return _STRONG.sub(r"<strong>\1</strong>", linked)

@@ -29,7 +29,7 @@ class DelayModelMessage:
 
     body: str
     own_ms: int
-    """Due time of the message by itself."""
+    """Due time of the message alone, without regard to earlier messages that hold it up."""
     posted: int
     """Step in which it was posted."""
     prompt: bool

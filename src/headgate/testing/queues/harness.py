@@ -371,7 +371,7 @@ def disturbances(fleet: QueueFleet, lead_dies: Disturbance) -> dict[str, tuple[D
         "a fourth worker joins": (joins, 4),
         "one is killed (-9)": (killed, 3),
         "one is stopped past its session": (stopped, 2),
-        "and goes on": (goes_on, 3),
+        "and continues": (goes_on, 3),
         "one is asked to stop": (asked_to_stop, 2),
         "the store's leader is killed": (lead_dies, 2),
     }

@@ -164,7 +164,7 @@ class LeaseSimulation:
                     self._tell(server, chance, holder, *holder.fetched)
             _must(self.held_ms[holder.strand] > self.now_ms, "a worker continues after it has lost its lease")
         except LeaseLost:
-            _must(self.held_ms[holder.strand] <= self.now_ms, "a lease that holds is said to be over")
+            _must(self.held_ms[holder.strand] <= self.now_ms, "a lease that still holds is reported as lost")
             del self.holders[holder.strand]
 
     def _tell(
@@ -223,7 +223,7 @@ class LeaseSimulation:
             buried = self.model[int(body)]
             _must(buried.refused or buried.handed >= VANISHED_MAX, f"{buried} is given up")
             partition = buried.strand * PRIORITIES + buried.priority
-            _must(known.partition == partition, f"{buried} is said to be of partition {known.partition}")
+            _must(known.partition == partition, f"{buried} is reported under partition {known.partition}")
             buried.ended = True
 
     def _give_back(self, server: SqliteDatabase, chance: random.Random, holder: StrandHolder) -> None:
@@ -232,7 +232,7 @@ class LeaseSimulation:
                 leases.release(server, APP, QUEUE, holder.lease.lease, self._moment(chance))
             self.held_ms[holder.strand] = 0
         except LeaseLost:
-            _must(self.held_ms[holder.strand] <= self.now_ms, "a lease that holds is said to be over")
+            _must(self.held_ms[holder.strand] <= self.now_ms, "a lease that still holds is reported as lost")
         del self.holders[holder.strand]
 
     def _finish(self, server: SqliteDatabase, chance: random.Random) -> None:

@@ -199,7 +199,8 @@ class QueueWorld:
         self.must(self.begun[id] <= begun_max(self.policy), f"{id} was begun {self.begun[id]} times")
         if self.begun[id] > 1:
             self.must(
-                message.attempt > 1 or id in self.succeeded, f"{partition}: {id} is said to be tried first, again"
+                message.attempt > 1 or id in self.succeeded,
+                f"{partition}: {id} is tried again, but counts as a first attempt",
             )
             self.repeated += id in self.succeeded
         else:
@@ -211,7 +212,7 @@ class QueueWorld:
         """Check that a message that is given up was started as often as its dead letter says, and often enough."""
         id, begun = dead.message_id, self.begun[dead.message_id]
         self.must(begun >= 1, f"{id} is given up but was never started")
-        self.must(begun >= dead.attempts, f"{id} is said to have had {dead.attempts} tries, and had {begun}")
+        self.must(begun >= dead.attempts, f"{id} has {dead.attempts} attempts on record, but had {begun}")
         failed = dead.attempts - dead.died - dead.lost - dead.left
         most = self.policy
         enough = (

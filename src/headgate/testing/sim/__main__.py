@@ -27,7 +27,7 @@ def broken(first: int, count: int) -> list[str]:
                 simulate_hub([seed])
             else:
                 simulate([seed], hostile=bool(os.environ.get("HOSTILE")))
-        except Exception as error:  # whatever breaks is a finding; the run goes on
+        except Exception as error:  # whatever breaks is a finding; the run continues
             found.append(
                 str(error) if f"seed {seed}" in str(error) else f"seed {seed}: {type(error).__name__}: {error}"
             )

@@ -140,7 +140,7 @@ class SimGit:
             case works.LandRequest():
                 try:
                     return self._land(work)
-                # Recorded as well as raised: a service would set the request aside, and go on.
+                # Recorded as well as raised: a service would set the request aside, and continue.
                 except worlds.InvariantBroken as broken:
                     self.world.broken = broken
                     raise

@@ -220,7 +220,7 @@ class HubJudge(StoreJudge):
             if not self._fails(pull):
                 yield f"{pull.key} has not landed"
             elif self._hub.statuses.get((pull.head, GATE)) != FAILED and self._hub.fails(pull.head):
-                yield f"{pull.key} is not told that it fails"
+                yield f"{pull.key} has no status for its failure"
 
     def _fails(self, pull: SimPull) -> bool:
         return self._hub.fails(pull.head) or any(not one.merged and self._fails(one) for one in self._hub.needs(pull))
@@ -234,10 +234,10 @@ class HubJudge(StoreJudge):
         successes = {f.change.key: f for f in self._notes.finished_in("gate") if f.result == "SUCCESS"}
         for key, finished in successes.items():
             if not self._hub.pulls[key].merged or self._hub.pulls[key].head != finished.change.commit:
-                raise InvariantBroken(f"{key} is told to have landed as {finished.change.commit}, and has not")
+                raise InvariantBroken(f"{key} is reported as landed at {finished.change.commit}, but did not land")
         for key, commit in self._hub.ours.items():
             if key not in successes or successes[key].change.commit != commit:
-                raise InvariantBroken(f"{key} has landed as {commit}, and nobody is told")
+                raise InvariantBroken(f"{key} landed as {commit}, but no report says so")
         for pull in self._hub.pulls.values():
             self._checked_no_more_than_asked(pull)
         if aside := [entry.value for entry in self._tree.under(self._map.quarantine.path)]:

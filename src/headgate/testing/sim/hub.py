@@ -248,7 +248,7 @@ class SimForgeHub(Gestures):
         if head != tested:
             raise InvariantBroken(f"{pull.key} lands as {head}, and {tested} was tested")
         if not any(self._holds(key) and pull.project in key for key in self.world.tested):
-            raise InvariantBroken(f"{pull.key} lands as {head}, on which nothing ever passed")
+            raise InvariantBroken(f"{pull.key} lands as {head}, but no test ever passed on that")
         before = [one for one in self.needs(pull) if not one.merged]
         if before:
             raise InvariantBroken(f"{pull.key} lands before {[one.key for one in before]}, which it needs")

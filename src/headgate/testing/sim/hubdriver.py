@@ -193,7 +193,7 @@ class SimHub:
         except InvariantBroken as broken:
             hub.world.broken = hub.world.broken or broken
             raise
-        # After the merge: the driver must find out by itself that it has happened.
+        # After the merge: the driver must find out that it has happened without an answer.
         self._late(UNHEARD)
         return forge.MergeLanded(merged)
 

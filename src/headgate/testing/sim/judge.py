@@ -83,7 +83,7 @@ class Notes:
 
 COMMITS_MAX, CIRCLE_DELAY_S = 8_000, 1.0
 """Limit on the commits of one world, of which the largest floods use a third; and the delay of each commit beyond it,
-since time stands still for a process that writes without a pause.
+since simulated time does not pass for a process that writes without a pause.
 """
 
 

@@ -38,7 +38,7 @@ class WatcherView:
                         self.snapshots += 1
                         newest = 0
                     case types.EntryChanged(entry):
-                        assert entry.version >= newest, f"{entry} was told after version {newest}"
+                        assert entry.version >= newest, f"{entry} was reported after version {newest}"
                         newest = entry.version
                         self.known[entry.path] = entry
                     case types.EntryGone(path):
@@ -110,7 +110,7 @@ class Twin:
             assert fate == "answers" and not lost, f"a commit must fail: {fate=} {lost=}"
             self._adopt(after, ops, expected, written)
         except types.SessionLost:
-            assert lost, "the lease was said to be lost, and is not"
+            assert lost, "a commit reported the lease as lost, but it is not"
         except types.Unavailable:
             assert fate != "answers", "nothing stood in the way"
             if fate == "unanswered":

@@ -33,7 +33,7 @@ poll_delay = 2
 
 @dataclass(slots=True)
 class OnGerrit:
-    """See `Host`."""
+    """Run the demonstration's projects and people at a local Gerrit; see `Host`."""
 
     server: LocalGerrit
     root: Path

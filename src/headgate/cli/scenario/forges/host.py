@@ -106,19 +106,19 @@ class StandIn(ABC):
 
     @abstractmethod
     async def create(self, project: str, files: Mapping[str, str]) -> None:
-        """See `Host`."""
+        """Make a repository with these files."""
 
     @abstractmethod
     def settle(self) -> str:
-        """See `Host`."""
+        """Grant permissions, and protect branches; return the section of the settings for the connection."""
 
     @abstractmethod
     def hook(self, gate: str) -> None:
-        """See `Host`."""
+        """Register Headgate's webhook at the forge."""
 
     @abstractmethod
     def clone(self, project: str) -> Path:
-        """See `Host`."""
+        """Return the path of the repository's git directory, or of a clone."""
 
     @abstractmethod
     def push(self, who: str, project: str, branch: str, files: Mapping[str, str], message: str) -> None:
@@ -129,7 +129,7 @@ class StandIn(ABC):
         """Return the token that this user shows git in place of a password."""
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
-        """See `Host`."""
+        """Push a branch, and propose it as a change; return the path of its page."""
         self.push(who, project, topic, files, title)
         return await self.actions.propose(f"{project}:{topic}", who, title, text)
 
@@ -140,7 +140,7 @@ class StandIn(ABC):
         return state, comments[-1].partition("<!--")[0].strip() if comments else ""
 
     def next_steps(self) -> Sequence[str]:
-        """See `Host`."""
+        """Return lines that say how to clone a repository and propose a change yourself."""
         own = f"{AUTHORS[0]}:{self.token(AUTHORS[0])}"
         return (
             f"To propose a change of your own: git clone {self.url.replace('://', f'://{own}@')}/{OWNER}app.git",
@@ -155,7 +155,7 @@ def pipelines(forge: str) -> str:
 
 @dataclass(slots=True)
 class Hosted:
-    """See `Venue`."""
+    """Run the demonstration at a forge; see `Venue`."""
 
     host: Host
     say: Printing

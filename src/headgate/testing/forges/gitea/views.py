@@ -172,7 +172,7 @@ class FakeGiteaHookDelivery(Delivery):
     forgejo: bool = False
 
     def headers(self) -> dict[str, str]:
-        """See `Delivery`."""
+        """Return the headers of one delivery as Gitea sends them; see `Delivery`."""
         coarse = COARSE.get(self.event, self.event)
         found = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}
         # Gitea repeats its headers under the names of Gogs and GitHub, for receivers that were written for those.

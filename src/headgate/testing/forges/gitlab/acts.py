@@ -194,7 +194,7 @@ class FakeGitLabActs:
         note.body = self._acted(one, note.author, body)
 
     def _acted(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser, body: str) -> str:
-        """Do the quick actions of a text; return the rest.  In blocks of code there are none."""
+        """Perform the quick actions in a comment and return the rest. Blocks of code are not searched for them."""
         if len(body) > NOTE_MAX:
             raise FakeGitLabRefused(400, "400 Bad request - Note is too long (maximum is 1000000 characters)")
         outside = _CODE.sub("", body)

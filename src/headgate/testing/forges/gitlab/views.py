@@ -192,7 +192,7 @@ class FakeGitLabHookDelivery(Delivery):
     signing: str = ""
 
     def headers(self) -> dict[str, str]:
-        """See `Delivery`."""
+        """Return the headers of one delivery as GitLab sends them; see `Delivery`."""
         found = {
             "Content-Type": "application/json",
             "User-Agent": "GitLab/18.9.0",

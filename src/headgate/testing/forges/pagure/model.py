@@ -259,7 +259,7 @@ class FakePagureHookDelivery(Delivery):
     sha256: bool = True
 
     def headers(self) -> dict[str, str]:
-        """See `Delivery`."""
+        """Return the headers of one delivery as Pagure sends them; see `Delivery`."""
         found = {
             "Content-Type": "application/json",
             "X-Pagure": self.instance,
