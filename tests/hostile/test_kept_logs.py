@@ -66,10 +66,10 @@ async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_w
     assert {key.split("/")[0] for key in kept} == {"b1", "b2", "_builds"} and "b1/_builds/b2.json" in kept
     said = "\n".join(found.lost)
     for what in (
-        "link is not kept: it is a symbolic link",
-        "pipe is not kept: it is a FIFO",
-        "a\\nb is not kept: its name",
-        "socket is not kept",
+        "link is not stored: it is a symbolic link",
+        "pipe is not stored: it is a FIFO",
+        "a\\nb is not stored: its name",
+        "socket is not stored",
         "directories deep",
         "there are more than 50 files",
     ):
