@@ -56,7 +56,7 @@ def test_an_approval_lands(headgate: Headgate) -> None:
     wait_for("what was done is history", lambda: told in say(headgate, *actions)[1])
     proposed(headgate, "two", "b")
     status, said = say(headgate, "approve", "--project", "code/api", "--url", "http://127.0.0.1:9", "two")
-    assert status == 0 and "Approved two of" in said and "This action is not recorded: http://127." in said
+    assert status == 0 and "Approved two of" in said and "Headgate did not record who approved: http://127." in said
     status, said = say(headgate, "approve", "--project", "code/nothing", "one")
     assert (status, said) == (1, "headgate: no tenant has the project 'code/nothing'\n")
     status, said = say(headgate, "approve", "--project", "code/api", "nothing")
@@ -85,7 +85,7 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
     assert say(headgate, "status", "--url", headgate.url)[0] == 0, "without a terminal it ends by itself"
     status, said = gate("enqueue", "first")
     assert status == 1 and "is in the pipeline already" in said
-    assert promote("third") == (0, "At the head of gate now: git.example/code/api/master/third.\n")
+    assert promote("third") == (0, "Now at the head of gate: git.example/code/api/master/third.\n")
     wait_for("it lands before those it overtook", lambda: landed(headgate, third))
     wait_for("the others are left", lambda: topics(headgate) == ["first", "second"])
     assert not landed(headgate, second)
@@ -113,7 +113,7 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
 
     status, said = does("close", "gate")
     assert status == 2 and "--reason" in said
-    said_closed = "gate is closed: nothing lands until `headgate open gate`.\n"
+    said_closed = "gate is closed: nothing lands until you run `headgate open gate`.\n"
     assert does("close", "gate", "--reason", "the release is cut") == (0, said_closed)
     head = headgate.repositories.head("code/api")
     commit = headgate.repositories.propose("code/api", "one", {"a": "x\n"})
@@ -147,7 +147,7 @@ def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
     (runs,) = wait_for("the first runs", lambda: builds("first"))
     rerun = ("rerun", "--url", headgate.url, "--reason", "the network was away")
     status, said = say(headgate, *rerun, failed["uuid"])
-    assert (status, said) == (0, f"The job of build {failed['uuid']} is run once more.\n")
+    assert (status, said) == (0, f"The job of the build {failed['uuid']} runs again.\n")
     anew = wait_for("it is run anew", lambda: [b for b in builds("second") if b["attempt"] == 2])
     assert anew[0]["uuid"] != failed["uuid"] and topics(headgate) == ["first", "second"]
     status, said = say(headgate, *rerun, failed["uuid"])
@@ -164,8 +164,8 @@ def test_configuration_is_read_anew(headgate: Headgate) -> None:
     def reconfigure(*projects: str) -> Said:
         return say(headgate, "reconfigure", "--url", headgate.url, *projects)
 
-    assert reconfigure("--tenant", "example") == (0, "Read anew: all projects of example.\n")
-    assert reconfigure("code/api", "config") == (0, "Read anew: code/api, config.\n")
+    assert reconfigure("--tenant", "example") == (0, "Reloading: all projects of example.\n")
+    assert reconfigure("code/api", "config") == (0, "Reloading: code/api, config.\n")
     status, said = reconfigure("code/nothing")
     assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
     hidden = headgate.repositories.hub / "code" / "hidden"
@@ -184,12 +184,12 @@ def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     def knows(project: str) -> bool:
         return any(one["name"] == project for one in headgate.get("/api/tenant/example/projects"))
 
-    assert reconfigure() == (0, "Read the tenant file again: no tenant has changed.\n")
+    assert reconfigure() == (0, "Reloaded the tenant file: no tenant has changed.\n")
     file = headgate.root / "tenants.yaml"
     before = file.read_text()
     headgate.repositories.create("code/new", {"README": "new\n"})
     file.write_text(before.replace("- code/lib", "- code/lib\n          - code/new"))
-    assert reconfigure("--full") == (0, "Read the tenant file again: changed: example.\n")
+    assert reconfigure("--full") == (0, "Reloaded the tenant file: changed: example.\n")
     commit = headgate.repositories.propose("code/new", "one", {"a": "x\n"})
     wait_for("it is checked", lambda: headgate.repositories.note("code/new", commit))
     file.write_text("- tenant: [")
@@ -212,4 +212,4 @@ def test_nobody_answers(headgate: Headgate) -> None:
     for words in (("enqueue", *GATE, *change), ("dequeue", *GATE, *change), ("promote", *GATE, "x"), ("status",)):
         status, said = say(headgate, *words, "--url", headgate.url)
         assert status == 75 and said.startswith(f"headgate: {headgate.url}/api/tenant"), said
-        assert "no Headgate answers there" in said and "is `headgate run` running?" in said
+        assert "Headgate does not answer" in said and "is `headgate run` running?" in said

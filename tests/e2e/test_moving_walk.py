@@ -75,7 +75,7 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
 
     told = headgate(check, tmp_path, status=1)
     assert "config (local) has no key here" in told
-    for text in ("private_key_file", "ansible_ssh_private_key_file", "[fingergw]", "/metrics", "Missing here"):
+    for text in ("private_key_file", "ansible_ssh_private_key_file", "[fingergw]", "/metrics", "Not supported"):
         assert text in told
     assert "2 jobs" in headgate(beside.replace("/srv/git", "hub"), tmp_path)
 
@@ -94,7 +94,7 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdin=-3, stdout=out, stderr=out)
     try:
         wait_for("its pages are served", lambda: re.search(r"pages are at http://\S+/", log.read_text()))
-        assert "of no effect here" in log.read_text() and "[statsd]" in log.read_text()
+        assert "these options have no effect" in log.read_text() and "[statsd]" in log.read_text()
     finally:
         process.terminate()
         process.wait(DEADLINE_S)

@@ -89,7 +89,7 @@ def test_a_worker_beside_a_gate_on_sqlite(tmp_path: Path) -> None:
             assert json.load(answer)["status"] == "ok"
         (listed,) = json.loads(queue("list", "--json").output)
         assert (listed["partition"], listed["state"]) == ("orders", "processed"), listed
-        assert "the message server keeps who is how far" in str(queue("pause", "orders").exception)
+        assert "the message server stores the workers' progress" in str(queue("pause", "orders").exception)
         (dead,) = json.loads(queue("dead", "--json").output)
         assert (dead["tries"], dead["error"]) == (2, "ValueError: bad")
 

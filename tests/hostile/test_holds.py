@@ -101,7 +101,7 @@ def test_a_held_build_is_seen_and_ended_by_nobody_who_may_not_and_outlives_its_e
         assert headgate.get("/api/tenant/other/autohold") == []
         assert [one["id"] for one in holds(arena)] == [hold["id"]] and treasure.exists()
 
-        assert "nothing is held for it any more" in said(arena, "delete", hold["id"])
+        assert "and released its builds" in said(arena, "delete", hold["id"])
         wait_for("it is cleared away", lambda: not place.exists())
-        assert said(arena, "list") == "Nothing is to be held.\n"
+        assert said(arena, "list") == "There are no autoholds.\n"
         arena.neighbours_land()

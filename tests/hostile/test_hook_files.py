@@ -43,7 +43,7 @@ def test_no_link_that_is_planted_in_a_repository_is_written_through(
         install(at)
         assert not made.is_symlink()
     except UserError as refused:
-        assert "is there already" in str(refused)
+        assert "already exists, and it is not Headgate's" in str(refused)
     assert victim.read_text() == SAID
 
 
@@ -66,5 +66,5 @@ def test_hooks_that_are_a_link_of_somebody_else_lead_nowhere(
 
 def test_what_is_there_and_is_no_file_is_not_waited_for(at: Path) -> None:
     os.mkfifo(at / "hooks" / "update")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists, and it is not Headgate's"):
         install_hook(at, "update", OURS)

@@ -82,7 +82,7 @@ def installed(here: Headgate, name: str) -> None:
     done = CliRunner().invoke(
         hook, ["install", "--page", "https://h/t/x", "--poke", str(file), str(here.repositories.hub / name)]
     )
-    assert "Headgate looks at it" in done.output, done.output
+    assert "Headgate accepted the test poke" in done.output, done.output
 
 
 def lands(here: Headgate, name: str, topic: str) -> None:

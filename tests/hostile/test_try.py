@@ -115,7 +115,7 @@ def test_without_a_sandbox_that_is_said(tmp_path: Path) -> None:
         repositories.create(project, {"README": "read me\n"})
     (tmp_path / "tenants.yaml").write_text(TENANTS)
     for how, path, says in (
-        ("none", os.environ["PATH"], "[executor] sandbox = none: the job reads and writes what you can"),
+        ("none", os.environ["PATH"], "[executor] sandbox = none: the job can read and write everything that you can"),
         ("auto", str(_without_bubblewrap(tmp_path)), "Jobs run without a sandbox: the program bwrap is not installed"),
     ):
         (tmp_path / "headgate.conf").write_text(f"{SETTINGS}sandbox = {how}\n")

@@ -30,7 +30,7 @@ def test_repositories_of_a_git_server_are_gated_and_the_configuration_is_right(t
     assert told.exit_code == 0, told.output
     assert "3 projects, 2 jobs" in told.output and "no errors" in told.output
     again = run("--connect", repositories.hub, "--directory", tmp_path / "gate", "team/api")
-    assert isinstance(again.exception, UserError) and "there already; nothing was written" in str(again.exception)
+    assert isinstance(again.exception, UserError) and "already exists; nothing was written" in str(again.exception)
 
 
 def test_repositories_may_be_called_like_numbers_and_words_of_yaml(tmp_path: Path) -> None:
@@ -72,9 +72,9 @@ def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--connect", "https://github.com/acme", "api"], "name the server alone, https://github.com, and"),
-        (["--connect", "https://codeberg.org/acme/", "api"], "name the server alone, https://codeberg.org, and"),
-        (["--connect", "https://ghe.example.com/x", "--driver", "github", "a/b"], "name the server alone"),
+        (["--connect", "https://github.com/acme", "api"], "give only the server, https://github.com, and"),
+        (["--connect", "https://codeberg.org/acme/", "api"], "give only the server, https://codeberg.org, and"),
+        (["--connect", "https://ghe.example.com/x", "--driver", "github", "a/b"], "give only the server"),
         (
             ["--connect", "http://code.example.com", "--driver", "gitea", "a/b"],
             "http:// is allowed only for this machine",
@@ -82,10 +82,10 @@ def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
         (["--connect", "https://me:pass@code.example.com", "--driver", "gitea", "a/b"], "is not an address"),
         (["--connect", "ssh://git@code.example.com", "--driver", "gitlab", "a/b"], "is not an address"),
         (["--connect", "https://code.example.com"], "name the repositories"),
-        (["--connect", "https://code.example.com", "a/../b"], "is not a name of a repository"),
-        (["--connect", "https://code.example.com", "a\nb"], "is not a name of a repository"),
+        (["--connect", "https://code.example.com", "a/../b"], "is not a valid name of a repository"),
+        (["--connect", "https://code.example.com", "a\nb"], "is not a valid name of a repository"),
         (["--connect", "https://x/\n[web]\nroot = y", "a"], "is not an address"),
-        (["--connect", "nowhere", "--driver", "github", "a"], "is at a URL such as"),
+        (["--connect", "nowhere", "--driver", "github", "a"], "give a URL such as"),
     ],
 )
 def test_what_cannot_be_connected_writes_nothing(words: list[str], said: str, tmp_path: Path) -> None:

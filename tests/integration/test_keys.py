@@ -87,7 +87,7 @@ def test_exported_keys_are_their_owner_s_alone_whatever_was_there(here, tmp_path
     assert json.loads(out.read_text()) == json.loads(EXPORTED.read_text()) and out.stat().st_mode & 0o777 == 0o600
     elsewhere.write_text("precious")
     (tmp_path / "link").symlink_to(elsewhere)
-    assert "is no plain file" in said(keys(here, "export", str(tmp_path / "link")))
+    assert "is not a regular file" in said(keys(here, "export", str(tmp_path / "link")))
     assert elsewhere.read_text() == "precious"
 
 
@@ -115,7 +115,7 @@ def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_pat
     assert "older ones: 1" in said(keys(here, "retire", "--lossy", "org/app", "2"))
     assert "org/app has key 2 left" in keys(here, "retire", "--lossy", "org/app", "1").output
     assert keys(here, "import", "--overwrite", str(tmp_path / "both.json")).exit_code == 0
-    assert "has another key already" in said(keys(here, "import", str(EXPORTED)))
+    assert "already has another key" in said(keys(here, "import", str(EXPORTED)))
     assert keys(here, "import", "--overwrite", str(EXPORTED)).exit_code == 0
     assert keys(here, "delete", "--yes", "org/app").exit_code == 0
     assert "there is no key of org/app (hub)" in said(keys(here, "delete", "--yes", "org/app"))
@@ -205,7 +205,7 @@ def test_a_running_headgate_is_read_beside_and_not_written_under(here):
         try:
             assert (await asyncio.to_thread(keys, here, "show", "org/app")).output.startswith("-----BEGIN PUBLIC KEY")
             done = await asyncio.to_thread(keys, here, "delete", "--yes", "org/app")
-            assert "Stop it for as long as this takes" in said(done)
+            assert "Stop it while this command runs" in said(done)
         finally:
             await backend.close()
 
@@ -228,7 +228,7 @@ def test_a_value_is_encrypted_without_a_server(here, tmp_path):
 
 
 def test_encrypting_for_nobody_and_for_no_key_is_told(here, tmp_path):
-    assert "say for whom" in CliRunner().invoke(group, ["encrypt"], input="x").output
+    assert "name the project with" in CliRunner().invoke(group, ["encrypt"], input="x").output
     (tmp_path / "no.pub").write_text("nothing")
     done = CliRunner().invoke(group, ["encrypt", "--public-key", str(tmp_path / "no.pub")], input="x")
     assert "this is not a public key in PEM form" in said(done)

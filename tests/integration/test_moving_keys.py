@@ -115,7 +115,7 @@ def test_what_is_no_key_of_secrets_is_left_out_and_named(here: Path) -> None:
     assert "Imported the keys of 2 projects" in said
     for path in list(found)[1:4]:
         assert f"Left out {path}: " in said
-    assert "There is no connection gone in" in said
+    assert "has no connection gone;" in said
     assert [one.split()[0] for one in keys(here, "show").output.splitlines()] == ["single", "org/app"]
 
 
@@ -152,11 +152,11 @@ def test_the_password_may_be_another_one(here: Path) -> None:
     [
         (path_of("hub", "org/app"), {"schema": 2, "keys": []}, "its schema is 2"),
         (path_of("hub", "org/app"), {"schema": 1, "keys": []}, "its versions are"),
-        (path_of("hub", "org/app"), [], "not a record of keys"),
-        (path_of("hub", "org/app"), {"schema": 1, "keys": [{"version": 0}]}, "not a record of keys"),
+        (path_of("hub", "org/app"), [], "not a valid key record"),
+        (path_of("hub", "org/app"), {"schema": 1, "keys": [{"version": 0}]}, "not a valid key record"),
         (path_of("hub", "org/app"), {"schema": 1, "keys": [{"version": "0", "created": 1, "private_key": "x"}]}, "0"),
-        (path_of("hub", "org/app"), record("no key"), "cannot be opened"),
-        (path_of("hub", "org/app"), {"schema": 1, "keys": record("a")["keys"] * 2}, "a number of its own"),
+        (path_of("hub", "org/app"), record("no key"), "cannot be decrypted"),
+        (path_of("hub", "org/app"), {"schema": 1, "keys": record("a")["keys"] * 2}, "must be distinct numbers"),
         ("/keystorage/hub/other/org%2Fapp/secrets", record("x"), "is not below"),
         ("/keystorage/hub/org/org%2Fapp%1b[2J/secrets", {"schema": 3, "keys": []}, "its schema is 3"),
     ],
@@ -172,4 +172,4 @@ def test_what_is_wrong_is_said_with_its_path_and_nothing_is_imported(
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 1}', "null", "\x00", '{"keys": {"a": 1}'])
 def test_a_file_that_is_no_export_is_told_from_one(here: Path, text: str) -> None:
     (here / "file").write_text(text)
-    assert "this is not a file that" in said(keys(here, "import", str(here / "file")))
+    assert "this file was written neither by" in said(keys(here, "import", str(here / "file")))

@@ -49,7 +49,7 @@ def test_a_change_is_proposed_again_and_withdrawn(tree: Repositories) -> None:
     assert f"Proposed the change greet-the-whole-world for master: {first[:8]} Greet: the whole World!" in said
     assert f"git push origin {first[:8]}:refs/approved/master/greet-the-whole-world" in said
     assert refs(tree) == {"refs/for/master/greet-the-whole-world": first}
-    assert "is proposed already" in says(propose)
+    assert "is already proposed" in says(propose)
     run_git("commit", "-q", "--amend", "-m", "Greet: the whole world", at=tree.work("code"))
     second = run_git("rev-parse", "HEAD", at=tree.work("code"))
     assert "Proposed a new patchset of greet-the-whole-world" in says(propose)
@@ -81,11 +81,11 @@ def test_what_somebody_else_proposed_is_not_overwritten(tree: Repositories) -> N
 
 
 def test_what_cannot_be_proposed_is_said(tree: Repositories) -> None:
-    assert "is the head of master already; commit what you propose" in says(propose, "one")
+    assert "is already the head of master; commit your change first" in says(propose, "one")
     assert "origin has no branch 'nowhere'" in says(propose, "--branch", "nowhere", "one")
     assert "elsewhere" in says(propose, "--remote", "elsewhere", "one")
     commit(tree, "…")
-    assert "name the topic" in says(propose)
+    assert "give the TOPIC" in says(propose)
     assert refs(tree) == {}
 
 
@@ -119,11 +119,11 @@ def test_a_work_tree_says_which_repository_it_is(bare: Repositories) -> None:
     one = commit(bare, "One")
     says(propose, "one")
     said = says(approve, "one")
-    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "This action is not recorded" in said
+    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "Headgate did not record who approved" in said
     assert refs(bare)["refs/approved/master/one"] == one
-    assert f"one of {bare.hub / 'code'} is tested again: {one}" in says(recheck, "one")
+    assert f"Requested new tests of one of {bare.hub / 'code'}: {one}" in says(recheck, "one")
     assert refs(bare)["refs/recheck/master/one"] == one
-    assert "was approved already, and is tested again" in says(approve, "one")
+    assert "was already approved; Headgate tests it again" in says(approve, "one")
     says(approve, "--as", "ada", "one")
     assert refs(bare)["refs/approvals/ada/master/one"] == one
     assert "has no branch 'mastre'" in says(approve, "--branch", "mastre", "one")
@@ -145,6 +145,6 @@ def test_where_nothing_says_which_repository_people_are_told_what_to_say(
 ) -> None:
     monkeypatch.chdir(bare.root)
     for command in (approve, recheck):
-        assert "is no work tree with a remote 'origin'; say --project" in says(command, "one")
+        assert "is not a work tree with a remote 'origin'; add --project" in says(command, "one")
     monkeypatch.chdir(bare.work("code"))
     assert "no work tree with a remote 'upstream'" in says(approve, "--remote", "upstream", "one")

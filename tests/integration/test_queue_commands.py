@@ -120,9 +120,9 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[Q
         (("peek", "unknown"), "there is no such queue"),
         (("peek", "q:0"), "not a partition of a queue"),
         (("pause", "unknown"), "no worker knows a partition"),
-        (("seek", "q", "yesterday"), "start, now, a message id, or a time is wanted"),
+        (("seek", "q", "yesterday"), "give start, now, a message id, or a time"),
         (("post", "q", ""), "must not be empty"),
-        (("replay",), "which ones?"),
+        (("replay",), "select dead letters"),
         (("dead", "--show", "a" * 32), "no such dead letter"),
     ],
 )
@@ -142,13 +142,13 @@ async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[QueueHarness,
     await said(config, "post", "q", "first")
     assert await said(config, "bound", "q") == "q: no bounds\n"
     shown = await said(config, "bound", "q", "--messages", "2", "--full", "drop", "--age", "60")
-    assert shown == "q: at most 2 messages a partition, then drop; nothing is kept longer than 60 s\n"
+    assert shown == "q: at most 2 messages in each partition, then drop; messages are kept at most 60 s\n"
     for body in ("second", "third"):
         await said(config, "post", "q", body)
     peeked = await said(config, "peek", "q")
     assert "first" not in peeked and "third" in peeked
     shown = await said(config, "bound", "q", "--messages", "0", "--bytes", "9")
-    assert shown == "q: at most 9 bytes a partition, then drop; nothing is kept longer than 60 s\n"
+    assert shown == "q: at most 9 bytes in each partition, then drop; messages are kept at most 60 s\n"
     wrong = await ask(config, "bound", "q", "--age", "99999999999")
     assert isinstance(wrong.exception, UserError) and "age_max" in str(wrong.exception)
     assert await said(config, "bound", "q", "--bytes", "0", "--age", "0") == "q: no bounds\n"

@@ -111,7 +111,7 @@ async def test_where_the_server_keeps_how_far_workers_are_the_commands_ask_it(wo
     every = await world.rows("lag", "--groups", store="server:")
     assert {(one["partition"], one["group"]) for one in every} == {("q:2", "packers"), ("q:2", "workers")}
     refused = await world.said("pause", "q", store="server:")
-    assert refused.exit_code != 0 and "list and lag show it" in str(refused.exception)
+    assert refused.exit_code != 0 and "`headgate queue list` and `lag` show it" in str(refused.exception)
 
 
 async def test_lag_is_told_of_each_priority(world: World) -> None:

@@ -97,7 +97,7 @@ async def test_a_broken_file_and_one_that_is_gone_change_nothing(
     followed: Followed, caplog: pytest.LogCaptureFixture
 ) -> None:
     followed.write("[application_keys]\nsync = new until=soon\n")
-    await until("it is told that it is broken", lambda: "stay as they were" in caplog.text)
+    await until("it is told that it is broken", lambda: "stay in effect" in caplog.text)
     assert "[application_keys] sync" in caplog.text and followed.good("sync", "old")
     followed.path.unlink()
     for _ in range(3):

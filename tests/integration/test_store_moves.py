@@ -136,9 +136,9 @@ def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path, full: str, m
 
 
 def test_reset_keeps_the_keys_unless_told(full: str) -> None:
-    assert run("reset", "--store", full, "--yes").output == "103 entries removed\n"
+    assert run("reset", "--store", full, "--yes").output == "103 entries deleted\n"
     assert asyncio.run(tree(full)) == [(KEY, b"{}")]
-    assert run("reset", "--store", full, "--keys", "--yes").output == "1 entries removed\n"
+    assert run("reset", "--store", full, "--keys", "--yes").output == "1 entries deleted\n"
     assert asyncio.run(tree(full)) == []
 
 
@@ -150,7 +150,7 @@ def test_reset_removes_nothing_that_is_not_ours(full: str) -> None:
 
     asyncio.run(beside())
     told = run("reset", "--store", full, "--keys", "--yes").output
-    assert told == "left alone, for they are none of ours: /other/zuul/b and 0 more\n104 entries removed\n"
+    assert told == "not deleted, because not Headgate's: /other/zuul/b and 0 more\n104 entries deleted\n"
     assert asyncio.run(tree(full)) == [("/other/zuul/b", b"")]
 
 
@@ -162,14 +162,14 @@ def test_reset_asks_and_does_not_disturb_who_is_at_work(zookeeper_server: ZooKee
         lease = await backend.grant(30)
         await backend.commit([], [Put("/zuul/components/x", b"", lease), Put("/zuul/a", b"")])
         refused = await asyncio.to_thread(run, "reset", "--store", url, "--yes")
-        assert isinstance(refused.exception, UserError) and "running here" in str(refused.exception)
+        assert isinstance(refused.exception, UserError) and "is using this store" in str(refused.exception)
         assert len(await backend.list("")) == 2
         await backend.revoke(lease)
         await backend.close()
 
     asyncio.run(body())
     assert run("reset", "--store", url).exit_code == 1
-    assert run("reset", "--store", url, "--yes").output == "1 entries removed\n"
+    assert run("reset", "--store", url, "--yes").output == "1 entries deleted\n"
 
 
 STATE = Path(__file__).parents[1] / "releases" / "state-0.1.0.tar.xz"
@@ -205,7 +205,7 @@ def left_behind(tmp_path: Path) -> Path:
 def test_the_history_goes_along_so_that_links_of_builds_lead_on(tmp_path: Path, left_behind: Path) -> None:
     exported, imported = moved(left_behind, tmp_path / "new", tmp_path / "file")
     assert exported.exit_code == imported.exit_code == 0, (exported, imported)
-    assert "4 rows of the history imported" in imported.output, "three buildsets, and a build"
+    assert "4 history rows imported" in imported.output, "three buildsets, and a build"
     (build,) = builds_of(tmp_path / "new")
     assert (build.job_name, build.result) == ("unit", "SUCCESS") and build.log_url
     assert builds_of(left_behind) == [build]
@@ -219,7 +219,7 @@ def test_the_history_goes_along_so_that_links_of_builds_lead_on(tmp_path: Path, 
     [
         ('{"history":"build","row":{"uuid":"x","table":"y","no":1}}', 0, "5 rows"),
         ('{"history":"sqlite_master","row":{"name":"build"}}', 0, "4 rows"),
-        ('{"history":"build","row":{"uuid":{"a":1}}}', 1, "the history is not"),
+        ('{"history":"build","row":{"uuid":{"a":1}}}', 1, "but not the history"),
         ('{"history":"build","row":[]}', 1, "not a line of a Headgate export"),
         ('{"history":"build","row":{"uuid":"x","number":9223372036854775807}}', 1, "build is not from Headgate: x: "),
         ('{"history":"build","row":{"uuid":"x","end_ms":99999999999999999}}', 1, "$.end_ms"),

@@ -94,7 +94,9 @@ def test_what_a_job_before_it_would_return_can_be_given(repositories: Repositori
     check: {jobs: [later]}
 """
     repositories.write("code/api", {"zuul.yaml": text, "later": "#!/bin/sh\ngrep dsn $HEADGATE_VARS\n"})
-    assert "later comes after unit: give what that would return with --data" in attempt(repositories, "later").output
+    assert (
+        "later depends on unit: pass data that they would return with --data" in attempt(repositories, "later").output
+    )
     done = attempt(repositories, "later", "--data", "dsn=postgres://here")
     assert done.exit_code == 0 and 'dsn": "postgres://here"' in done.output
     assert "is not KEY=VALUE" in str(attempt(repositories, "later", "--data", "dsn").exception)
@@ -106,11 +108,11 @@ def test_what_cannot_be_tried_is_said(repositories: Repositories, tmp_path: Path
     assert isinstance(done.exception, Exception) and done.exit_code == 1
     assert "runs no job 'unti'; did you mean 'unit'?" in str(done.exception)
     assert "Its jobs are: unit (check, gate)" in str(done.exception)
-    assert "is no work tree of git" in str(attempt(repositories, "unit", "--tree", str(tmp_path)).exception)
+    assert "is not a git work tree" in str(attempt(repositories, "unit", "--tree", str(tmp_path)).exception)
     stranger = Repositories(tmp_path / "else")
     stranger.create("other", {"a": "a"})
     done = attempt(repositories, "unit", "--tree", str(stranger.work("other")))
-    assert "say whose it is with --tree PROJECT=" in str(done.exception)
+    assert "name its project with --tree PROJECT=" in str(done.exception)
     assert attempt(repositories, "unit", "--tree", f"code/lib={stranger.work('other')}").exit_code == 1
 
 
@@ -162,11 +164,11 @@ def test_a_job_has_the_secrets_that_the_user_says(publishing: Repositories, tmp_
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "secrets of job publish are encrypted: account.token; say what they are in a file, --secrets FILE"),
+        (None, "secrets of job publish are encrypted: account.token; supply their values with --secrets FILE"),
         ("", "account.token; add it to "),
         ("account: {user: eve}", "account.token; add it to "),
         ("acount: {token: x}", "job publish has no secret 'acount'; did you mean 'account'?"),
-        ("account: {token: 17}", "account.token must be text; write it in quotes"),
+        ("account: {token: 17}", "account.token must be a string; put it in quotes"),
         ("- account", "this must be a mapping of secrets"),
         ("account: {token: [", "mine.yaml:1: this is not YAML"),
     ],

@@ -20,16 +20,16 @@ _config = click.option("--config", metavar="FILE", help="The settings file.")
 
 @click.group(name="ansible")
 def command() -> None:
-    """Install and list the versions of Ansible that jobs ask for with `ansible-version`.
+    """Install and list the versions of Ansible that jobs request with `ansible-version`.
 
-    Each is the whole package of that release, with its collections, in a directory of its own below
-    [executor] ansible_root. Every executor's machine has its own.
+    Each version is the full Ansible package of that release, with its collections, in its own directory below
+    [executor] ansible_root. Install it on the machine of every executor.
     """
 
 
 @command.command(name="install")
 @_config
-@click.option("--all", "every", is_flag=True, help="Every version that jobs may ask for.")
+@click.option("--all", "every", is_flag=True, help="Install every version that jobs may request.")
 @click.option(
     "--from",
     "wheels",
@@ -38,19 +38,20 @@ def command() -> None:
 )
 @click.argument("versions", nargs=-1, metavar="[VERSION]...")
 def install_versions(config: str | None, every: bool, wheels: Path | None, versions: tuple[str, ...]) -> None:
-    """Install versions of Ansible, 11 if none is named.
+    """Install the given versions of Ansible; without VERSION, install 11.
 
-    Files come from the package index of pip's settings, and each must have the hash that this Headgate names. What is
-    there already stays as it is; what an earlier Headgate installed is renewed. Run it as the executor's user.
+    Files come from the package index that pip is configured to use, and each must match a hash that this Headgate
+    pins. Versions that are up to date stay unchanged; versions that an earlier Headgate installed are updated. Run
+    this command as the executor's user.
     """
     if every and versions:
-        raise click.UsageError("name versions, or say --all")
+        raise click.UsageError("give either versions or --all, not both")
     wanted = ANSIBLE_VERSIONS if every else versions or (ANSIBLE_DEFAULT,)
-    # All names are checked before the first version is installed.
+    # Check all names first: a typo must not leave half of the versions installed.
     for version in wanted:
         known(version)
     environments = _environments(config)
-    # A version that is named twice is installed once.
+    # `dict.fromkeys` drops repeated versions and keeps their order.
     for version in dict.fromkeys(wanted):
         found = install(environments, version, say=say, wheels=wheels.absolute() if wheels else None)
         say(f"{found.name} is installed in {found.place}")
@@ -61,7 +62,7 @@ class AnsibleRow(msgspec.Struct, frozen=True):
 
     version: str
     core: str
-    """Version of ansible-core: of the installed package, or of the one that would be installed."""
+    """Version of ansible-core: in the installed package, or in the one that would be installed."""
     state: str
     """installed | outdated | missing"""
     place: str = ""
@@ -69,16 +70,16 @@ class AnsibleRow(msgspec.Struct, frozen=True):
 
 STATES = {
     "installed": "installed",
-    "outdated": "installed; `headgate ansible install {}` renews it",
+    "outdated": "outdated; `headgate ansible install {}` updates it",
     "missing": "not installed; `headgate ansible install {}`",
 }
 
 
 @command.command(name="list")
 @_config
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_versions(config: str | None, as_json: bool) -> None:
-    """List the versions that jobs may ask for, and whether they are installed here."""
+    """List the versions that jobs may request, and whether they are installed on this machine."""
     rows = [row(_environments(config), version) for version in ANSIBLE_VERSIONS]
     if as_json:
         say(msgspec.json.format(msgspec.json.encode(rows)).decode())
@@ -92,10 +93,10 @@ def list_versions(config: str | None, as_json: bool) -> None:
 @command.command()
 @click.argument("version")
 def requirements(version: str) -> None:
-    """Print the packages of a VERSION with their hashes, as pip reads them.
+    """Print the packages of VERSION with their hashes, as a requirements file for pip.
 
-    `pip download --only-binary :all: -r FILE -d DIRECTORY` fetches them for machines without a network, which install
-    them with `--from DIRECTORY`.
+    For machines without a network, fetch the packages with `pip download --only-binary :all: -r FILE -d DIRECTORY`,
+    and install them there with `headgate ansible install --from DIRECTORY`.
     """
     known(version)
     say(Environments(Path()).lock(version).read_text(), nl=False)
@@ -110,5 +111,5 @@ def row(here: Environments, version: str) -> AnsibleRow:
 
 
 def _environments(config: str | None) -> Environments:
-    """Return the place of the installed versions. Raise UserError."""
+    """Return the installed versions below the directory that the settings name. Raise UserError."""
     return environments(read(find(config)))

@@ -1,4 +1,4 @@
-"""Share what commands that query the API have in common: profiles, options, arguments, forms of answers."""
+"""Share what commands that call the API have in common: profiles, options, arguments and output formats."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 CELL_MAX_CHARS = 60
 TOKEN_KEY = "auth_token"
 _REFERENCE = re.compile(r"%\([A-Za-z0-9_]+\)s")
-"""Matches a value that consists of an environment variable alone: then the file itself holds no secret."""
+"""Matches a value that only refers to an environment variable, so that the file itself holds no secret."""
 
 
 class Profile(NamedTuple):
-    """Hold a section of a file of profiles."""
+    """Hold one section of a profile file."""
 
     url: str = ""
     tenant: str = ""
@@ -38,7 +38,7 @@ class Profile(NamedTuple):
 
 
 def places() -> list[Path]:
-    """Return where profile files are looked for: Headgate's own, then those of the reference's client."""
+    """Return the paths to search for a profile file: Headgate's own first, then those of the reference's client."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     return [home / "headgate/client.conf", home / "zuul" / "client.conf", Path("~/.zuul.conf").expanduser()]
 
@@ -48,7 +48,7 @@ def profile(name: str, named: Path | None = None) -> Profile:
     return the only one. Raise UserError."""
     file = named or next((path for path in places() if path.is_file()), None)
     if file is None:
-        raise UserError(f"--use-config {name}: there is no file of profiles; it is {places()[0]}")
+        raise UserError(f"--use-config {name}: there is no profile file; create {places()[0]}")
     parser = configparser.ConfigParser(interpolation=None)
     try:
         parser.read_string(file.read_text())
@@ -56,14 +56,14 @@ def profile(name: str, named: Path | None = None) -> Profile:
         raise UserError(f"{file}: it cannot be read: {error}") from error
     sections = parser.sections()
     if not name and len(sections) != 1:
-        raise UserError(f"{file}: say which profile with --use-config: {', '.join(sections) or 'there are none'}")
+        raise UserError(f"{file}: name a profile with --use-config: {', '.join(sections) or 'the file has none'}")
     name = name or sections[0]
     if not parser.has_section(name):
         raise UserError(f"{file}: there is no profile [{name}]; there are {', '.join(sections) or 'none'}")
     written = parser[name].get(TOKEN_KEY, "")
-    # As ssh does with its keys: a token that others may have read must not be used.
+    # As ssh does with its keys: refuse a token that other users may have read.
     if written and not _REFERENCE.fullmatch(written) and file.stat().st_mode & 0o077:
-        raise UserError(f"{file}: it holds a token and others may read it: chmod 600 {file}")
+        raise UserError(f"{file}: it contains a token and other users can read it; run: chmod 600 {file}")
     return _read(f"{file}: [{name}]", parser[name])
 
 
@@ -73,26 +73,27 @@ def _read(where: str, section: configparser.SectionProxy) -> Profile:
     if not options.get("url"):
         raise UserError(f"{where} needs a url")
     if options.get("username") and not options.get(TOKEN_KEY):
-        # Sending the password on to a server that does not expect it would give it away.
-        raise UserError(f"{where} has a username: Headgate takes no passwords; put a token there, as {TOKEN_KEY}")
+        # Never send the password: it would leak to a server that does not expect it.
+        raise UserError(f"{where} has a username, but Headgate does not support passwords; set {TOKEN_KEY} to a token")
     verify = configparser.ConfigParser.BOOLEAN_STATES.get(options.get("verify_ssl", "true").lower())
     if verify is None:
-        raise UserError(f"{where} verify_ssl is true or false, not {options['verify_ssl']}")
+        raise UserError(f"{where} verify_ssl must be true or false, not {options['verify_ssl']}")
     return Profile(options["url"].rstrip("/"), options.get("tenant", ""), options.get(TOKEN_KEY, ""), verify)
 
 
 def everywhere(name: str) -> str:
-    """Return an option given before the command, such as `use_config` or `auth_token`; empty: it was not given."""
+    """Return an option given before the command, such as `use_config` or `auth_token`; empty if it was not given."""
     context = click.get_current_context(silent=True)
     return str(context.find_root().params.get(name) or "") if context is not None else ""
 
 
 def chosen() -> Profile:
-    """Return the named profile, overridden by options beside it. Raise UserError."""
+    """Return the selected profile, with `--url` and `--tenant` applied on top. Raise UserError."""
     named, file = everywhere("use_config"), everywhere("client_config")
     found = profile(named, Path(file) if file else None) if named or file else Profile()
     url = everywhere("url").rstrip("/")
-    if url not in ("", found.url):  # a token, and trust, are used only at the server that their profile names
+    # Another server must get neither the profile's token nor its waiver of certificate checks.
+    if url not in ("", found.url):
         found = found._replace(url=url, token="", verify=True)
     return found._replace(tenant=everywhere("tenant") or found.tenant)
 
@@ -106,13 +107,11 @@ def either(name: str) -> Callable[[F], F]:
             option = values.pop(f"{name}_option")
             given = [one for one in (values[name], option) if one is not None]
             if len(given) != 1:
-                raise click.UsageError(f"say {name.upper()} once: as an argument, or as --{name}")
+                raise click.UsageError(f"give {name.upper()} exactly once: as an argument or as --{name}")
             return command(**{**values, name: given[0]})
 
         both = click.argument(name, required=False)(both)
-        return click.option(f"--{name}", f"{name}_option", metavar=name.upper(), help=f"The same as {name.upper()}.")(
-            both
-        )
+        return click.option(f"--{name}", f"{name}_option", metavar=name.upper(), help=f"Same as {name.upper()}.")(both)
 
     return decorate
 
@@ -124,13 +123,15 @@ def truth(name: str, without: str, help: str) -> Callable[[F], F]:
         @functools.wraps(command)
         def one(**values: Any) -> Any:
             if values.pop(without):
-                # `--held --not-held` contradicts itself; a default of None shows that neither was given.
+                # `--held --not-held` contradicts itself. The default None means that neither was given.
                 if values[name]:
                     raise click.UsageError(f"--{name} and --{without.replace('_', '-')} exclude each other")
                 values[name] = False
             return command(**values)
 
-        one = click.option(f"--{without.replace('_', '-')}", without, is_flag=True, help=f"As --{name} false.")(one)
+        one = click.option(f"--{without.replace('_', '-')}", without, is_flag=True, help=f"Same as --{name} false.")(
+            one
+        )
         return click.option(
             f"--{name}",
             is_flag=False,
@@ -145,13 +146,16 @@ def truth(name: str, without: str, help: str) -> Callable[[F], F]:
 
 
 def common(command: F) -> F:
-    """Add the options for the server, the tenant, and the form of the answer."""
+    """Add the options for the server, the tenant and the output format."""
     for option in (
         click.option(
-            "--format", "form", type=click.Choice(["text", "json"], case_sensitive=False), help="By default text."
+            "--format",
+            "form",
+            type=click.Choice(["text", "json"], case_sensitive=False),
+            help="Output format. Default: text.",
         ),
-        click.option("--tenant", help="By default the only one."),
-        click.option("--url", help="Where Headgate's pages are; by default as the settings say."),
+        click.option("--tenant", help="The tenant; optional if there is only one."),
+        click.option("--url", help="URL of Headgate's pages and API. Default: from the settings."),
         click.option("--config", metavar="FILE", help="The settings file."),
     ):
         command = option(command)
@@ -169,7 +173,8 @@ def show_answer(found: Any, form: str | None, text: Callable[[], None]) -> None:
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[Any]], nothing: str, cell_max_chars: int = CELL_MAX_CHARS
 ) -> None:  # columns of any type
-    """Print columns as wide as they need to be; text of others becomes one line of printable characters."""
+    """Print rows in aligned columns. Cells may contain untrusted text, so each becomes one line of printable
+    characters."""
     shown = [[line("" if cell is None else str(cell), cell_max_chars) for cell in row] for row in rows]
     if not shown:
         say(nothing)

@@ -1,4 +1,4 @@
-"""Implement `headgate autohold`: keep builds that fail, with what they used."""
+"""Implement `headgate autohold`: keep the work directories and machines of builds that fail."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from headgate.cli.terminal.screen import Terminal
 from headgate.web.routes.autohold import HeldShape, HoldShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_tenant = click.option("--tenant", help="By default the only one.")
+_url = click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
+_tenant = click.option("--tenant", help="The tenant; optional if there is only one.")
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
@@ -32,7 +32,7 @@ class _Holds(click.Group):
 
 @click.group(name="autohold", cls=_Holds)
 def command() -> None:
-    """Keep the work directory and the machines of builds that fail, for people to look at.
+    """Keep the work directory and the machines of failed builds, so that people can inspect them.
 
     `headgate autohold PROJECT JOB` is short for `headgate autohold add PROJECT JOB`."""
 
@@ -41,11 +41,14 @@ def command() -> None:
 @_config
 @_url
 @_tenant
-@click.option("--change", help="Only builds for this change: a topic, or branch/topic.")
-@click.option("--ref", help="Only builds for refs that fully match this regular expression.")
+@click.option("--change", help="Hold only builds for this change: a topic, or branch/topic.")
+@click.option("--ref", help="Hold only builds for refs that fully match this regular expression.")
 @click.option("--count", default=1, show_default=True, help="The number of builds to hold.")
 @click.option(
-    "--node-hold-expiration", type=int, metavar="SECONDS", help="How long each is kept; the default is in the settings."
+    "--node-hold-expiration",
+    type=int,
+    metavar="SECONDS",
+    help="How long to hold each build. Default: from the settings.",
 )
 @click.option("--reason", default="", help="The reason, shown with the held builds.")
 @either("project")
@@ -62,7 +65,7 @@ def add(
     project: str,
     job: str,
 ) -> None:
-    """Hold the next builds of JOB for PROJECT that fail."""
+    """Hold the next failing builds of JOB for PROJECT."""
     at = pages(config, url)
     body = {"job": job, "count": count, "reason": reason, "node_hold_expiration": node_hold_expiration}
     body |= {name: value for name, value in (("change", change), ("ref", ref)) if value}
@@ -73,8 +76,8 @@ def add(
 
 @command.command(name="list")
 @common
-@click.option("--project", default="", help="Only those of this project.")
-@click.option("--json", "as_json", is_flag=True, help="As --format json.")
+@click.option("--project", default="", help="List only autoholds of this project.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def listing(
     config: str | None, url: str | None, tenant: str | None, form: str | None, project: str, as_json: bool
 ) -> None:
@@ -86,7 +89,7 @@ def listing(
     def text() -> None:
         _print(*msgspec.convert(answer, list[HoldShape]))
         if not answer:
-            say("Nothing is to be held.")
+            say("There are no autoholds.")
 
     show_answer(answer, "json" if as_json else form, text)
 
@@ -95,7 +98,7 @@ def listing(
 @common
 @click.argument("id")
 def show(config: str | None, url: str | None, tenant: str | None, form: str | None, id: str) -> None:
-    """Show one autohold, and where its held builds are."""
+    """Show one autohold and the locations of its held builds."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/autohold/{quote(id, safe='')}")
     show_answer(found, form, lambda: _print(msgspec.convert(found, HoldShape)))
@@ -108,11 +111,11 @@ def show(config: str | None, url: str | None, tenant: str | None, form: str | No
 @_reason
 @click.argument("id")
 def delete(config: str | None, url: str | None, tenant: str | None, reason: str, id: str) -> None:
-    """Hold no more builds for the autohold ID, and release at once those that it holds."""
+    """Delete the autohold ID: hold no more builds for it, and release its held builds at once."""
     at = pages(config, url)
     query = f"?reason={quote(reason, safe='')}" if reason else ""
     at.delete(f"{at.of(tenant)}/autohold/{quote(id, safe='')}{query}")
-    say(f"{id}: nothing is held for it any more.")
+    say(f"Deleted the autohold {id} and released its builds.")
 
 
 def _print(*found: HoldShape) -> None:
@@ -128,7 +131,7 @@ def _print(*found: HoldShape) -> None:
 
 def _held(held: HeldShape) -> str:
     if held.over:
-        return f"build {held.build} was given back"
+        return f"build {held.build} was released"
     where = f": {held.directory} on {held.executor}" if held.directory else ""
     machines = f", machines {', '.join(held.nodes)}" if held.nodes else ""
     return f"build {held.build} until {datetime.fromtimestamp(held.until, UTC).isoformat()}{where}{machines}"

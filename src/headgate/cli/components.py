@@ -1,4 +1,4 @@
-"""Implement `headgate components`: show the processes that take part; pause, stop and forget them."""
+"""Implement `headgate components`: show Headgate's processes; pause and stop them; forget a zone's machines."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headgate.cli.terminal.text import Style
 from headgate.web.shapes import ComponentShape, ProblemShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_url = click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 Where = tuple[str | None, str | None]
-"""Settings file, and address of the pages; None where the command line names none."""
+"""Settings file and URL of the pages; None for an option that was not given."""
 
 
 def _where(work: Callable[..., None]) -> Callable[..., None]:
@@ -39,11 +39,11 @@ def _where(work: Callable[..., None]) -> Callable[..., None]:
 @click.group(name="components", invoke_without_command=True)
 @_config
 @_url
-@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON that the API returns.")
 @click.pass_context
 def command(context: click.Context, config: str | None, url: str | None, as_json: bool) -> None:
-    """Show the processes that take part; pause, unpause or stop them."""
-    # The options may also stand before the subcommand, which then takes them from here.
+    """Show Headgate's running processes; pause, unpause or stop them."""
+    # The options may also be given before the subcommand, which reads them from here.
     context.obj = (config, url)
     if context.invoked_subcommand is not None:
         return
@@ -69,7 +69,7 @@ def _problems(at: PageClient) -> Any:  # JSON
 
 
 def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:
-    """Return a line, `<component>: <text>`, for each thing that components lack for builds."""
+    """Return a line, `<component>: <text>`, for each prerequisite of builds that a component lacks."""
     return [f"{one.name}: {text}" for found in components.values() for one in found for text in one.lacks]
 
 
@@ -97,7 +97,7 @@ def _style(one: ComponentShape) -> Style:
 @_reason
 @_where
 def pause(where: Where, names: tuple[str, ...], reason: str) -> None:
-    """Let the components NAMES take no new work; they finish what they have begun."""
+    """Pause the components NAMES: they finish their current work and take no new work."""
     _want(where, names, "paused", reason)
 
 
@@ -106,7 +106,7 @@ def pause(where: Where, names: tuple[str, ...], reason: str) -> None:
 @_reason
 @_where
 def unpause(where: Where, names: tuple[str, ...], reason: str) -> None:
-    """Let the components NAMES take work again."""
+    """Let the paused components NAMES take work again."""
     _want(where, names, "running", reason)
 
 
@@ -115,7 +115,7 @@ def unpause(where: Where, names: tuple[str, ...], reason: str) -> None:
 @_reason
 @_where
 def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
-    """Let the components NAMES finish what they have begun, and then exit."""
+    """Stop the components NAMES: they finish their current work, and exit."""
     _want(where, names, "stopped", reason)
 
 
@@ -124,9 +124,9 @@ def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
 @_reason
 @_where
 def forget(where: Where, zone: str, reason: str) -> None:
-    """Forget the machines of ZONE if its executors are gone for good: jobs for them stop waiting."""
+    """Forget the machines of ZONE whose executors are gone for good, so that jobs stop waiting for them."""
     pages(*where).post(f"/api/zone/{quote(zone, safe='')}/forget", {"reason": reason})
-    say(f"{zone} has the machines of executors that are there, and no others.")
+    say(f"Zone {zone} now has only the machines of its running executors.")
 
 
 def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None:
@@ -135,11 +135,11 @@ def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None
     for name in names:
         for one in _matching(name, known):
             at.post(f"/api/component/{one.name}", {"state": state, "reason": reason})
-            Terminal().print(f"{one.name} is to be {state}.")
+            Terminal().print(f"Requested: {one.name} {state}.")
 
 
 def _matching(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:
-    """Find components by name, or all on a host by `<kind>@<host>`. Raise UserError."""
+    """Find a component by its name, or all of a kind on a host by `<kind>@<host>`. Raise UserError."""
     every = [(kind, one) for kind, found in known.items() for one in found]
     matches = [one for kind, one in every if name in (one.name, f"{kind}@{one.hostname}")]
     if not matches:

@@ -14,16 +14,18 @@ from headgate.cli.identity.pages import pages
 from headgate.cli.terminal.say import say
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_tenant = click.option("--tenant", help="By default the only one.")
+_url = click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
+_tenant = click.option("--tenant", help="The tenant; optional if there is only one.")
 _pipeline = click.option("--pipeline", required=True)
 _project = click.option("--project", required=True)
-_queue = click.option("--queue", default="", help="One queue of the pipeline, as the status names it; by default all.")
+_queue = click.option(
+    "--queue", default="", help="One queue of the pipeline, as `headgate status` names it. Default: all."
+)
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _unapproved = click.option(
     "--unapproved",
     is_flag=True,
-    help="Enqueue only this patchset, even if the requirements of the pipeline are not met.",
+    help="Accept exactly this patchset even if it does not meet the pipeline's requirements.",
 )
 
 
@@ -48,7 +50,8 @@ def enqueue(
 ) -> None:
     """Put CHANGE (a topic, branch/topic, or its number) into a pipeline.
 
-    A pipeline that lands changes accepts only those that meet its requirements, unless you add --unapproved."""
+    A pipeline that lands changes accepts a change only if it meets the pipeline's requirements, unless you add
+    --unapproved."""
     at = pages(config, url)
     body = {"pipeline": pipeline, "change": change, "reason": reason, **({"unapproved": True} if unapproved else {})}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/enqueue", body)
@@ -62,8 +65,8 @@ def enqueue(
 @_pipeline
 @_project
 @_reason
-@click.option("--ref", metavar="REF", help="In place of a change; the same as `dequeue-ref`.")
-@click.option("--change", "named", metavar="CHANGE", help="The same as CHANGE.")
+@click.option("--ref", metavar="REF", help="A ref instead of a change; same as `dequeue-ref`.")
+@click.option("--change", "named", metavar="CHANGE", help="Same as CHANGE.")
 @click.argument("change", required=False)
 def dequeue(
     config: str | None,
@@ -76,10 +79,10 @@ def dequeue(
     named: str | None,
     change: str | None,
 ) -> None:
-    """Take CHANGE (a topic, branch/topic, or its number) out of a pipeline; its builds are cancelled."""
+    """Take CHANGE (a topic, branch/topic, or its number) out of a pipeline, and cancel its builds."""
     targets = [(kind, one) for kind, one in (("change", change), ("change", named), ("ref", ref)) if one is not None]
     if len(targets) != 1:
-        raise click.UsageError("say one of CHANGE, --change and --ref")
+        raise click.UsageError("give exactly one of CHANGE, --change and --ref")
     at, (kind, one) = pages(config, url), targets[0]
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", {"pipeline": pipeline, kind: one, "reason": reason})
     say(f"{one} of {project} was taken out of {pipeline}.")
@@ -91,8 +94,8 @@ def dequeue(
 @_tenant
 @_pipeline
 @_project
-@click.option("--oldrev", default="", help="The commit that the ref named before.")
-@click.option("--newrev", default="", help="The commit that the ref names; by default the last one seen.")
+@click.option("--oldrev", default="", help="The commit that the ref pointed to before.")
+@click.option("--newrev", default="", help="The commit that the ref points to. Default: the last one seen.")
 @click.option(
     "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", help="For pipelines with parameters; repeatable."
 )
@@ -114,7 +117,7 @@ def enqueue_ref(
 ) -> None:
     """Put REF (refs/tags/v1, refs/heads/master) into a pipeline, as if it had been pushed.
 
-    A VALUE is text, or JSON where the parameter is not a text: true, or ["a", "b"]."""
+    VALUE is a plain string; for a parameter of another type it is JSON, such as true or ["a", "b"]."""
     at = pages(config, url)
     optional = {"oldrev": oldrev, "newrev": newrev, "parameters": dict(map(_parameter, parameters))}
     body = {
@@ -130,8 +133,8 @@ def enqueue_ref(
 def _parameter(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise UserError(f"--parameter {text}: say NAME=VALUE")
-    # Only these forms are JSON: a text such as 1.10 would become the number 1.1.
+        raise UserError(f"--parameter {text}: write it as NAME=VALUE")
+    # Parse only these forms as JSON: the string 1.10 would become the number 1.1.
     if value in ("true", "false") or value.startswith("["):
         try:
             return name, json.loads(value)
@@ -146,7 +149,7 @@ def _parameter(text: str) -> tuple[str, Any]:
 @_tenant
 @_pipeline
 @_project
-@click.option("--newrev", default="", help="Only the update to this commit.")
+@click.option("--newrev", default="", help="Dequeue only the update to this commit.")
 @_reason
 @either("ref")
 def dequeue_ref(
@@ -159,7 +162,7 @@ def dequeue_ref(
     reason: str,
     ref: str,
 ) -> None:
-    """Take REF (refs/tags/v1, refs/heads/master) out of a pipeline; its builds are cancelled."""
+    """Take REF (refs/tags/v1, refs/heads/master) out of a pipeline, and cancel its builds."""
     at = pages(config, url)
     body = {"pipeline": pipeline, "ref": ref, "reason": reason, **({"newrev": newrev} if newrev else {})}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)
@@ -173,10 +176,10 @@ def dequeue_ref(
 @_reason
 @click.argument("build")
 def cancel(config: str | None, url: str | None, tenant: str | None, reason: str, build: str) -> None:
-    """Stop one BUILD (its id, as the pages have it): its job counts as one that did not pass."""
+    """Stop the build with the id BUILD (see `headgate builds`). Its job counts as not passed."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/build/{quote(build, safe='')}/cancel", {"reason": reason})
-    say(f"The build {build} is stopped.")
+    say(f"Stopped the build {build}.")
 
 
 @click.command()
@@ -186,12 +189,13 @@ def cancel(config: str | None, url: str | None, tenant: str | None, reason: str,
 @_reason
 @click.argument("build")
 def rerun(config: str | None, url: str | None, tenant: str | None, reason: str, build: str) -> None:
-    """Run the job of one failed BUILD once more (its id, as the pages have it), while its change is in its queue.
+    """Run the job of the failed build with the id BUILD (see `headgate builds`) again, while its change is in its
+    queue.
 
     Jobs that depend on it run again, too, and the changes behind it in a gate are tested again."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/build/{quote(build, safe='')}/rerun", {"reason": reason})
-    say(f"The job of build {build} is run once more.")
+    say(f"The job of the build {build} runs again.")
 
 
 @click.command()
@@ -201,7 +205,7 @@ def rerun(config: str | None, url: str | None, tenant: str | None, reason: str, 
 @_pipeline
 @_reason
 @_unapproved
-@click.option("--changes", "first", multiple=True, metavar="CHANGES", help="The same as CHANGES.")
+@click.option("--changes", "first", multiple=True, metavar="CHANGES", help="Same as CHANGES.")
 @click.argument("changes", nargs=-1)
 def promote(
     config: str | None,
@@ -213,14 +217,16 @@ def promote(
     first: tuple[str, ...],
     changes: tuple[str, ...],
 ) -> None:
-    """Move CHANGES (<project>/<branch>/<topic>, project with its host) to the head of their queue, in this order."""
+    """Move CHANGES to the head of their queue, in this order.
+
+    Write each as <project>/<branch>/<topic>, where <project> includes its host."""
     wanted = [*first, *changes]
     if not wanted:
-        raise click.UsageError("say which changes: CHANGES")
+        raise click.UsageError("name at least one change: CHANGES")
     at = pages(config, url)
     more = {"unapproved": True} if unapproved else {}
     at.post(f"{at.of(tenant)}/promote", {"pipeline": pipeline, "changes": wanted, "reason": reason, **more})
-    say(f"At the head of {pipeline} now: {', '.join(wanted)}.")
+    say(f"Now at the head of {pipeline}: {', '.join(wanted)}.")
 
 
 @click.command()
@@ -233,32 +239,33 @@ def promote(
 def reconfigure(
     config: str | None, url: str | None, tenant: str | None, reason: str, full: bool, projects: tuple[str, ...]
 ) -> None:
-    """Read the tenant file again, or the configuration of PROJECTS of one tenant.
+    """Reload the tenant file, or the configuration of PROJECTS of one tenant.
 
     Every process adds the tenants and projects that are new in the file, and removes those that are missing.  A broken
-    file is rejected, and nothing changes.  With --tenant or PROJECTS, the configuration of these projects (by default
-    all of the tenant) is read instead of the tenant file.  Headgate reads pushes by itself; use this if in doubt."""
+    file is rejected, and nothing changes.  With --tenant or PROJECTS, the command reloads the configuration of these
+    projects (default: all of the tenant) instead of the tenant file.  Headgate reloads pushed configuration
+    automatically; use this command only if you suspect that it missed something."""
     at = pages(config, url)
     if full and (tenant is not None or projects):
-        raise UserError("--full is of every tenant: leave out --tenant and PROJECTS")
+        raise UserError("--full reloads every tenant: leave out --tenant and PROJECTS")
     if tenant is None and not projects:
         outcome = at.post("/api/reconfigure", {"full": full, "reason": reason})["text"]
-        say(f"Read the tenant file again: {outcome}.")
+        say(f"Reloaded the tenant file: {outcome}.")
         return
     chosen = at.tenant(tenant)
     at.post(f"{at.of(chosen)}/reconfigure", {"projects": list(projects), "reason": reason})
-    say(f"Read anew: {', '.join(projects) or f'all projects of {chosen}'}.")
+    say(f"Reloading: {', '.join(projects) or f'all projects of {chosen}'}.")
 
 
 @click.command()
 @_config
 @_url
 @_tenant
-@click.option("--system", is_flag=True, help="Actions on the whole system: processes, zones.")
+@click.option("--system", is_flag=True, help="Show actions on the system itself: processes, zones.")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many at most.")
-@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON that the API returns.")
 def actions(config: str | None, url: str | None, tenant: str | None, system: bool, limit: int, as_json: bool) -> None:
-    """Show what was done by hand, latest first: when, who, what, why, and the result."""
+    """Show the manual actions of people, latest first: when, who, what, why, and the result."""
     at = pages(config, url)
     place = "/api/actions" if system else f"{at.of(tenant)}/actions"
     found = at.get(f"{place}?limit={limit}")
@@ -283,15 +290,16 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
 @click.option("--reason", required=True, help="The reason, shown with the queues.")
 @click.argument("pipeline")
 def close(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
-    """Let nothing land from PIPELINE until you open it again.
+    """Stop landing changes from PIPELINE until you open it again.
 
-    Changes still enter and are tested.  Once the command has ended, nothing lands except what it names."""
+    Changes still enter the pipeline and are tested.  After this command returns, only the changes that it lists can
+    still land."""
     at = pages(config, url)
     body = {"pipeline": pipeline, "queue": queue, "reason": reason}
     answer = at.post(f"{at.of(tenant)}/close", body)
-    say(f"{_what(pipeline, queue)} is closed: nothing lands until `headgate open {pipeline}`.")
+    say(f"{_what(pipeline, queue)} is closed: nothing lands until you run `headgate open {pipeline}`.")
     for change in answer["landing"]:
-        say(f"Its push had begun, and it may still land: {change}")
+        say(f"May still land, because its push had already begun: {change}")
 
 
 @click.command("open")
@@ -302,7 +310,7 @@ def close(config: str | None, url: str | None, tenant: str | None, queue: str, r
 @click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("pipeline")
 def open_again(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
-    """Let changes land from PIPELINE again; what passed meanwhile lands at once."""
+    """Let changes land from PIPELINE again. Changes that passed in the meantime land at once."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/open", {"pipeline": pipeline, "queue": queue, "reason": reason})
     say(f"{_what(pipeline, queue)} is open.")

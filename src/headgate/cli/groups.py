@@ -26,8 +26,8 @@ class LazyGroup(click.Group):
         return sorted([*super().list_commands(ctx), *self.later])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, importing its module first, or None if there is none. If packages are
-        missing, return a command of that name that says which extra brings them."""
+        """Return the command of that name, importing its module first, or None if there is none. If its packages are
+        not installed, return a command that fails with the name of the extra to install."""
         if cmd_name not in self.later:
             return super().get_command(ctx, cmd_name)
         module, name = self.later[cmd_name].split(":")
@@ -55,21 +55,21 @@ class LazyGroup(click.Group):
 
 
 def _imported(module: str, name: str) -> Any:
-    """Return the attribute with that name in a module. Import the module with garbage collection off: modules stay
-    anyway, and scanning them again and again takes a good part of the time that a command needs to start."""
+    """Return the attribute with that name in a module. Import the module with garbage collection off: modules are
+    never freed, and repeated collections take a large part of a command's start-up time."""
     if module not in sys.modules and gc.isenabled():
         gc.disable()
         try:
             importlib.import_module(module)
         finally:
-            # Freezing moves what has just been imported out of the collector's sight for good.
+            # Freezing excludes the objects that the import created from all later collections.
             gc.freeze()
             gc.enable()
     return getattr(importlib.import_module(module), name)
 
 
 def _missing(name: str, missing: MissingPackage) -> click.Command:
-    """Return a command that takes any arguments, and raises `missing`."""
+    """Return a command that accepts any arguments and raises `missing`."""
 
     def refuse(words: tuple[str, ...]) -> None:
         raise missing

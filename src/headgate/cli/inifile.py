@@ -1,4 +1,4 @@
-"""Read an INI file with the line of every option, so that errors can name it."""
+"""Read an INI file and the line number of every option, so that error messages can name it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _HEADING = re.compile(r"\[(?P<name>[^\]]+)\]")
 _OPTION = re.compile(r"(?P<name>[^\s#;=:\[][^=:]*?)\s*(?:[=:]|$)")
 _VARIABLE = re.compile(r"%%|%\((?P<name>[A-Za-z0-9_]+)\)s")
 VARIABLES = ("ZUUL_", "HEADGATE_")
-"""Beginnings of the names of environment variables that values may use: `%(ZUUL_SECRET)s`."""
+"""Prefixes of the environment variables that values may use, as in `%(ZUUL_SECRET)s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class IniFile:
-    """Hold sections, their options, and the line of each."""
+    """Hold the sections of a file, their options, and the line of each."""
 
     path: Path
     sections: Mapping[str, Mapping[str, str]]
     lines: Mapping[tuple[str, str], int]
-    """(section, option) -> line, counted from 1; a heading has the empty option."""
+    """(section, option) -> line, counted from 1. The empty option is the section's heading."""
 
     def at(self, section: str, option: str = "") -> str:
         """Return `file:line` of an option."""
@@ -40,27 +40,27 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read: it is not UTF-8 ({error.reason} at byte {error.start})") from error
-    # With a default section, options of [DEFAULT] would appear in all others; here it is an ordinary section, which
-    # `settings` refuses.
+    # Disable configparser's default section, whose options would appear in all others. [DEFAULT] then is an ordinary
+    # section, which `settings` rejects as unknown.
     parser = configparser.ConfigParser(interpolation=None, default_section="")
     try:
         parser.read_string(text, str(path))
     except configparser.MissingSectionHeaderError as error:
         raise UserError(
-            f"{path}:{error.lineno}: this is not a settings file: before the first option there must be a heading, "
-            f"such as [web]; there is {error.line.strip()!r}"
+            f"{path}:{error.lineno}: this is not a settings file: the first option must follow a section heading, "
+            f"such as [web]; found {error.line.strip()!r}"
         ) from error
     except configparser.DuplicateSectionError as error:
-        raise UserError(f"{path}:{error.lineno}: [{error.section}] is there twice; put its options together") from error
+        raise UserError(f"{path}:{error.lineno}: [{error.section}] occurs twice; merge the two sections") from error
     except configparser.DuplicateOptionError as error:
         where = f"{path}:{error.lineno}"
-        raise UserError(f"{where}: {error.option} is set twice in [{error.section}]; leave one") from error
+        raise UserError(f"{where}: {error.option} is set twice in [{error.section}]; remove one") from error
     except configparser.ParsingError as error:
         line, quoted = error.errors[0]
         raise UserError(
-            f"{path}:{line}: {quoted.strip()} is neither a heading, `[web]`, nor `option = value`"
+            f"{path}:{line}: {quoted.strip()} is neither a section heading such as `[web]` nor `option = value`"
         ) from error
-    # configparser keeps no lines, so they are found by a second, simple pass over the text.
+    # configparser does not record line numbers, so find them in a second, simple pass over the text.
     lines = _lines(text)
     found = IniFile(path, {}, lines)
     sections = {
@@ -102,16 +102,16 @@ def _lines(text: str) -> dict[tuple[str, str], int]:
 
 
 def filled(value: str, where: str, environment: Mapping[str, str]) -> str:
-    """Return the value with environment variables in place of their names. Raise UserError with the place."""
+    """Return the value with references to environment variables replaced. Raise UserError that names `where`."""
 
     def one(match: re.Match[str]) -> str:
         name = match["name"]
         if name is None:
             return "%"
-        # Other variables are refused: a settings file of somebody else could read, for instance, cloud credentials.
+        # Refuse other variables: a settings file from somebody else could otherwise read, say, cloud credentials.
         if not name.startswith(VARIABLES):
             raise UserError(
-                f"{where}: %({name})s: only variables whose names begin with {' or '.join(VARIABLES)} are used"
+                f"{where}: %({name})s: only variables whose names begin with {' or '.join(VARIABLES)} may be used"
             )
         if name not in environment:
             raise UserError(f"{where}: the environment variable {name} is not set")
@@ -121,14 +121,14 @@ def filled(value: str, where: str, environment: Mapping[str, str]) -> str:
 
 
 def wrong_url(value: str) -> str:
-    """Return why a value is a URL that cannot be read, or an empty string. The value is not shown: URLs may have
-    passwords in them. A list is not taken apart, as passwords may have commas in them."""
+    """Return what is wrong with a value that is a malformed URL, or an empty string. The text does not quote the
+    value, since URLs may contain passwords. Lists are not split, since passwords may contain commas."""
     if "://" not in value:
         return ""
     try:
         parts = urlsplit(value)
         alone = parts.scheme in ("http", "https") and re.search(r"[\s,]", value) is None
-        _ = parts.port if alone else None  # it is checked when it is read
+        _ = parts.port if alone else None  # reading the port validates it
     except ValueError:
-        return "is a URL whose host or port cannot be read; write it as https://HOST or https://HOST:PORT"
+        return "is a URL with an invalid host or port; write it as https://HOST or https://HOST:PORT"
     return ""

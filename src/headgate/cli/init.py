@@ -1,4 +1,4 @@
-"""Implement `headgate init`: write a working example, or what existing repositories need."""
+"""Implement `headgate init`: write a working example, or the configuration for existing repositories."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
 class ConnectedForge(NamedTuple):
-    """Describe how one kind of forge is connected."""
+    """Describe how to connect one kind of forge."""
 
     connection: str
     """Name of the connection, as pipelines use it."""
@@ -51,7 +51,7 @@ class ConnectedForge(NamedTuple):
     variables: tuple[str, ...] = ()
     """Environment variables that must be set."""
     page: str = ""
-    """Page of the how-to in the documentation."""
+    """Name of the how-to page in the documentation."""
     roots: bool = True
     """Whether the section may set `baseurl`, for a forge that is not at the root of https://SERVER."""
 
@@ -88,7 +88,7 @@ driver = git
 baseurl = repositories
 
 [keystore]
-# Encrypts the keys of projects. Keep a copy: without it no secret can be opened.
+# Encrypts the keys of projects. Keep a copy: without it, no secret can be decrypted.
 password = {password}
 
 [web]
@@ -102,7 +102,7 @@ TENANTS = """\
         config-projects:
           - config
       {connection}:
-        # What is gated; their own zuul.yaml or .zuul.yaml counts as proposed.
+        # The gated projects. A change to their own zuul.yaml or .zuul.yaml takes effect in its own tests.
         untrusted-projects:
 {projects}
 """
@@ -116,7 +116,7 @@ JOBS = """\
 
 - job:
     name: test
-    description: The tests of the change's own project, merged with everything ahead of the change.
+    description: Runs the tests of the change's own project, merged with everything ahead of the change.
     run: jobs/test            # any executable file, or an Ansible playbook (.yaml)
 {queue}
 - project:
@@ -130,7 +130,7 @@ JOBS = """\
 QUEUE = "\n- queue:\n    name: integrated\n"
 TEST = """\
 #!/bin/sh
-# How a repository is tested. Say it here for all, or give each its own job.
+# Runs the tests of one repository. Edit this for all repositories, or give each its own job.
 set -eu
 if [ -x ./test ]; then exec ./test
 elif [ -f Makefile ] && grep -q '^test:' Makefile; then exec make test
@@ -146,7 +146,7 @@ exit 1
 
 
 class ConnectedFiles(NamedTuple):
-    """Hold the files to write, and the steps that are left to do."""
+    """Hold the files to write, and the steps that remain for the user."""
 
     settings: str
     tenants: str
@@ -160,11 +160,11 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
     split = _split(url)
     driver = driver or HOSTS.get(split.hostname or "", "git")
     if not names:
-        raise UserError(f"name the repositories to gate, such as: headgate init --connect {url} team/api team/app")
+        raise UserError(f"name the repositories to gate, as in: headgate init --connect {url} team/api team/app")
     for name in names:
-        # Names become paths, patterns and YAML, so only harmless characters are allowed.
+        # Names become paths, regular expressions and YAML, so allow only harmless characters.
         if not _NAME.fullmatch(name) or ".." in name or name.endswith("/"):
-            raise UserError(f"{name!r} is not a name of a repository below {url}, such as team/api")
+            raise UserError(f"{name!r} is not a valid name of a repository below {url}; use one such as team/api")
     forge = FORGES[driver]
     lines = forge.settings.format(server=split.netloc, url=url.rstrip("/"), secret=secrets.token_urlsafe(32))
     lines += _root(url, split, driver) if driver != "git" else ""
@@ -174,7 +174,7 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
     projects = "\n".join(f"          - {_text(name)}" for name in names)
     pipelines = _pipelines(driver)
     jobs = JOBS.format(
-        # `re.escape` writes `\-`, which is right and reads badly in a file for people.
+        # `re.escape` writes `\-`, which is correct but hard to read.
         pattern="|".join(re.escape(name).replace("\\-", "-") for name in names),
         queue="" if "- queue:" in pipelines else QUEUE,
     )
@@ -187,15 +187,15 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
 
 
 def _text(name: str) -> str:
-    """Return a name as a YAML string: unquoted, some names, such as 2048 and null, would be other values."""
+    """Return a name as a YAML string: quote names, such as 2048 and null, that YAML would read as other types."""
     return f'"{name}"' if name[0].isdigit() or name.lower() in _WORDS else name
 
 
 def _split(url: str) -> SplitResult:
     try:
-        # `%(` would be read as a variable in the settings, and a leading dash as an option by git.
+        # The settings would read `%(` as a variable, and git a leading dash as an option.
         if not url.isprintable() or url.startswith("-") or "%(" in url:
-            raise ValueError(f"{url!r} is not an address of a git server or a forge")
+            raise ValueError(f"{url!r} is not a URL of a git server or a forge")
         return urlsplit(url)
     except ValueError as error:
         raise UserError(f"--connect {url}: {error}") from error
@@ -204,12 +204,12 @@ def _split(url: str) -> SplitResult:
 def _root(url: str, split: SplitResult, driver: str) -> str:
     """Return the `baseurl` line for a forge that is not at the root of https://SERVER. Raise UserError."""
     if not split.netloc:
-        raise UserError(f"--connect {url}: {driver} is at a URL such as https://{driver}.example.com")
+        raise UserError(f"--connect {url}: for {driver}, give a URL such as https://{driver}.example.com")
     root = address("--connect", url)
     if root == f"https://{split.netloc}":
         return ""
     if split.hostname in HOSTS or not FORGES[driver].roots:
-        alone = f"name the server alone, https://{split.netloc}, and repositories as there, such as team/api"
+        alone = f"give only the server, https://{split.netloc}, and repositories by their names there, such as team/api"
         raise UserError(f"--connect {url}: {alone}")
     return f"baseurl = {root}\n"
 
@@ -219,14 +219,16 @@ def _pipelines(driver: str) -> str:
     if driver != "git":
         return (files("headgate.cli.scenario.forges") / f"{driver}.yaml").read_text()
     text = (files("headgate.cli") / "example" / "repositories" / "config" / "zuul.yaml").read_text()
-    # Jobs of the example are left out; those for the named repositories follow.
+    # Leave out the example's jobs; the caller appends those for the named repositories.
     return text.partition("- job:")[0]
 
 
 @click.command()
-@click.option("--settings-only", is_flag=True, help="Write no repositories.")
-@click.option("--connect", metavar="URL", help="Gate repositories that are at this URL: a git server, or a forge.")
-@click.option("--driver", type=click.Choice(list(FORGES)), help="What is at the URL; not needed for well-known hosts.")
+@click.option("--settings-only", is_flag=True, help="Write only headgate.conf and tenants.yaml, no repositories.")
+@click.option("--connect", metavar="URL", help="Gate existing repositories at this URL of a git server or a forge.")
+@click.option(
+    "--driver", type=click.Choice(list(FORGES)), help="Kind of server at the URL; not needed for well-known hosts."
+)
 @click.option(
     "--directory", "place", type=click.Path(file_okay=False, path_type=Path), help="Where to write, with --connect."
 )
@@ -234,9 +236,11 @@ def _pipelines(driver: str) -> str:
 def command(
     settings_only: bool, connect: str | None, driver: str | None, place: Path | None, words: tuple[str, ...]
 ) -> None:
-    """Write headgate.conf and tenants.yaml, with comments, and two small repositories into DIRECTORY (default: here).
+    """Write headgate.conf and tenants.yaml, with comments, and two small repositories into DIRECTORY (default: the
+    current directory).
 
-    With --connect, write them for the named repositories below that URL, and a repository with pipelines and a job:
+    With --connect, write the two files for existing repositories below that URL, and one repository with pipelines and
+    a job for them:
 
       headgate init --connect https://github.com acme/api acme/app
 
@@ -244,7 +248,9 @@ def command(
     """
     if connect is not None:
         if settings_only:
-            raise click.UsageError("--connect writes a repository with pipelines; --settings-only writes none")
+            raise click.UsageError(
+                "--connect and --settings-only exclude each other: --connect always writes a repository"
+            )
         at = place or Path(".")
         made = connected(_absolute(connect), words, driver or "")
         texts = {SETTINGS[0]: made.settings, SETTINGS[1]: made.tenants}
@@ -252,12 +258,12 @@ def command(
         say(_connected_now(at, words, made.todo))
         return
     if driver or place:
-        raise click.UsageError("--driver and --directory go with --connect")
+        raise click.UsageError("--driver and --directory need --connect")
     if len(words) > 1:
-        raise click.UsageError("one directory is enough; repositories go with --connect URL")
+        raise click.UsageError("give one DIRECTORY; to name repositories, add --connect URL")
     directory = Path(words[0] if words else ".")
     if directory.is_file():
-        raise click.UsageError(f"{directory} is a file")
+        raise click.UsageError(f"{directory} is a file, not a directory")
     example = files("headgate.cli") / "example"
     password = secrets.token_urlsafe(32)
     texts = {name: (example / name).read_text().replace("PASSWORD", password) for name in SETTINGS}
@@ -266,7 +272,7 @@ def command(
 
 
 def _absolute(url: str) -> str:
-    """Return a path of this machine as an absolute one, and a URL unchanged."""
+    """Return a local directory as an absolute path, and a URL unchanged."""
     return str(Path(url).absolute()) if "://" not in url and Path(url).is_dir() else url
 
 
@@ -288,28 +294,28 @@ def _written(
     repositories: Mapping[str, Mapping[str, str]],
     startable: bool = True,
 ) -> None:
-    """Write the files and the repositories, and the operator's token if the settings can be read already. Raise
-    UserError."""
+    """Write the files and the repositories, and also the operator's token if the settings are complete (`startable`).
+    Raise UserError."""
     hub = directory / "repositories"
-    # Look at everything first: a directory is never left half written because one file exists.
+    # Check everything first, so that one existing file does not leave a half-written directory.
     for path in (*(directory / name for name in texts), *((hub,) if repositories else ())):
         if path.exists():
-            raise UserError(f"{path} is there already; nothing was written")
+            raise UserError(f"{path} already exists; nothing was written")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            # The settings contain the password of the key store, and are private before they have any content.
+            # The settings contain the key store's password, so make the file private before writing to it.
             (directory / name).touch(0o600 if name == SETTINGS[0] else 0o666)
             (directory / name).write_text(text)
         if repositories:
             asyncio.run(_repositories(repositories, hub))
-        # With --connect for a forge, the settings name variables that are not set yet, so that they cannot be read.
+        # After --connect to a forge, the settings use environment variables that are not set yet; reading would fail.
         if startable:
             operator_token(read(directory / SETTINGS[0]))
     except OSError as error:
         raise UserError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
     except GitError as error:
-        raise UserError(f"{hub}: git could not make the repositories: {error}") from error
+        raise UserError(f"{hub}: git could not create the repositories: {error}") from error
 
 
 async def _repositories(repositories: Mapping[str, Mapping[str, str]], hub: Path) -> None:
@@ -318,7 +324,7 @@ async def _repositories(repositories: Mapping[str, Mapping[str, str]], hub: Path
         bare = hub / name
         bare.mkdir(parents=True)
         await git("init", "-q", "--bare", "-b", BRANCH, str(bare))
-        # A pushed refs/for/master would keep everybody else from proposing: git has no ref below another ref.
+        # Without the hook, a pushed refs/for/master would block all proposals: git allows no ref below another ref.
         install_update(bare)
         with tempfile.TemporaryDirectory() as work:
             for path, text in content.items():
@@ -339,9 +345,9 @@ def _write(file: Path, text: str) -> None:
 
 def _connected_now(directory: Path, names: Sequence[str], todo: Sequence[str]) -> str:
     change_directory = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))}\n  "
-    steps = "\n  ".join([*todo, "headgate check     # reads the repositories, and says what is wrong", "headgate run"])
+    steps = "\n  ".join([*todo, "headgate check     # reads the repositories, and reports errors", "headgate run"])
     return f"""\
-Wrote headgate.conf, tenants.yaml, and repositories/config: it says what is tested and when, for {", ".join(names)}.
+Wrote headgate.conf, tenants.yaml, and repositories/config, which defines the tests of {", ".join(names)}.
 Clone it, make jobs/test run your tests, and push. Then:
 
   {change_directory}{steps}"""
@@ -352,13 +358,13 @@ def _what_now(directory: Path, settings_only: bool) -> str:
     if settings_only:
         return (
             f"Wrote {directory / SETTINGS[0]} and {directory / SETTINGS[1]}.\n"
-            "Put your repositories where baseurl says, name them in tenants.yaml, then:\n"
-            f"  {change_directory}headgate check     # is the configuration right?\n"
+            "Put your repositories below baseurl, list them in tenants.yaml, then:\n"
+            f"  {change_directory}headgate check     # is the configuration valid?\n"
             f"  {change_directory}headgate run"
         )
     return f"""\
-Wrote headgate.conf and tenants.yaml, and two repositories: repositories/config says what is tested and when,
-repositories/hello is one to try it with. Start Headgate:
+Wrote headgate.conf and tenants.yaml, and two repositories: repositories/config defines what is tested and when,
+repositories/hello is a project to try it with. Start Headgate:
 
   {change_directory}headgate run
 
@@ -367,9 +373,9 @@ and in another terminal, in the same directory, propose a change and approve it,
   git clone repositories/hello work && cd work
   echo "hello, world" > greeting
   git commit -am "Greet the world"
-  git push origin HEAD:refs/for/{BRANCH}/greet-the-world         # proposed: it is checked
-  git push origin HEAD:refs/approved/{BRANCH}/greet-the-world    # approved: it is tested again, and lands
+  git push origin HEAD:refs/for/{BRANCH}/greet-the-world         # propose: Headgate checks the change
+  git push origin HEAD:refs/approved/{BRANCH}/greet-the-world    # approve: Headgate tests it again, and lands it
 
-Watch it with `headgate status` or on the pages; then see what came of it:
+Watch it with `headgate status` or on the pages; then see the result:
 
   git fetch origin {BRANCH} refs/notes/headgate:refs/notes/headgate && git log --notes=headgate origin/{BRANCH}"""

@@ -1,4 +1,4 @@
-"""Determine from the settings how jobs are run, and where their logs and other files lie."""
+"""Determine from the settings how jobs run, and where their logs and other files are stored."""
 
 from __future__ import annotations
 
@@ -34,46 +34,46 @@ NO_LIBRARY = "[logs] url names a bucket, which needs a library: `pip install 'he
 
 
 def writable(settings: Settings, section: str, option: str, default: str, mode: int = DIRECTORY) -> Path:
-    """Return the directory, which is created if necessary with this `mode`. Raise UserError when it is not writable."""
+    """Return the directory, and create it with this `mode` if necessary. Raise UserError if it is not writable."""
     path = settings.place(section, option, default)
     try:
         private_directory(path, mode)
-        # Permission bits do not tell everything, such as a read-only file system: try it, before the first build does.
+        # Permission bits do not show, for instance, a read-only file system: try to write before the first build does.
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:
-        why = f"[{section}] {option}: {path} cannot be written: {error.strerror}; mend it, or set {option} to another"
+        why = f"[{section}] {option}: {path} cannot be written: {error.strerror}; fix that, or set another {option}"
         raise UserError(why) from error
 
 
 def log_store(settings: Settings) -> LogStore | None:
-    """Return the log store, without a request to it yet; None: logs stay with their executors. Raise UserError."""
+    """Return the log store without connecting to it, or None if logs stay with their executors. Raise UserError."""
     url = settings.get("logs", "url")
     at = f"{settings.path}: [logs]"
     if not url:
-        # An option that does nothing is an error: its author believes, for instance, that logs go to a bucket.
+        # Reject options without effect: whoever set them believes, for instance, that logs go to a bucket.
         _needless(settings, at, ("endpoint", "access_key", "secret_key_file", "root"), "there is no url")
         return None
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "s3":
         return _bucket(settings, url, at)
     if separator and scheme != "file":
-        raise UserError(f"{at} url: {scheme}:// is not known; it is a directory, or s3://BUCKET/PREFIX")
+        raise UserError(f"{at} url: unknown scheme {scheme}://; give a directory or s3://BUCKET/PREFIX")
     if separator and (urlsplit(url).netloc or not urlsplit(url).path.strip("/")):
-        raise UserError(f"{at} url: {url} is not a directory; file:///srv/logs is one, as /srv/logs is")
+        raise UserError(f"{at} url: {url} does not name a directory; write it as /srv/logs or file:///srv/logs")
     _needless(settings, at, ("endpoint", "access_key", "secret_key_file"), "url is a directory")
     place = settings.place("logs", "url", "") if not separator else Path(urlsplit(url).path)
     own = settings.place("executor", "log_dir", "logs")
-    # Otherwise the executor's own logs would count as stored ones, and stored ones as its own.
+    # If one contained the other, the executor's logs would count as stored ones, or stored ones as the executor's.
     if place.resolve().is_relative_to(own.resolve()) or own.resolve().is_relative_to(place.resolve()):
-        raise UserError(f"{at} url: {place} and {own}, where executors write logs, must lie apart")
+        raise UserError(f"{at} url: {place} must be neither inside nor around {own}, where executors write their logs")
     return LogDirectory(place, LOG_MODES[settings.get("executor", "log_access")])
 
 
 def _needless(settings: Settings, at: str, names: tuple[str, ...], why: str) -> None:
     for name in names:
         if settings.values.get("logs", {}).get(name):
-            raise UserError(f"{at} {name}: it has no effect, as {why}")
+            raise UserError(f"{at} {name}: this option has no effect because {why}; remove it")
 
 
 def _bucket(settings: Settings, url: str, at: str) -> LogStore:
@@ -81,16 +81,18 @@ def _bucket(settings: Settings, url: str, at: str) -> LogStore:
     parts = urlsplit(url)
     prefix = parts.path.strip("/")
     if not parts.netloc or parts.query or parts.fragment or "@" in parts.netloc or "//" in prefix:
-        raise UserError(f"{at} url: it is s3://BUCKET or s3://BUCKET/PREFIX; keys have options of their own")
+        raise UserError(
+            f"{at} url: write it as s3://BUCKET or s3://BUCKET/PREFIX; set keys with access_key and secret_key_file"
+        )
     endpoint = settings.get("logs", "endpoint")
     if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
-        raise UserError(f"{at} endpoint: it is a URL, as https://minio.example:9000, not {endpoint!r}")
+        raise UserError(f"{at} endpoint: give a URL such as https://minio.example:9000, not {endpoint!r}")
     key, secret = settings.get("logs", "access_key"), _secret(settings, at)
-    # Half a pair would silently fall back to the credentials of the machine.
+    # With only one of the two, the library would silently fall back to the machine's credentials.
     if bool(key) != bool(secret):
-        raise UserError(f"{at} access_key and secret_key_file are given both, or neither")
+        raise UserError(f"{at} access_key and secret_key_file must be set together, or neither")
     try:
-        from headgate.adapters.logs.bucket import BucketAddress, LogBucket  # a library that few have
+        from headgate.adapters.logs.bucket import BucketAddress, LogBucket  # needs an optional library
     except ImportError as error:
         raise LackingError(f"{settings.path}: {NO_LIBRARY}") from error
     try:
@@ -102,14 +104,14 @@ def _bucket(settings: Settings, url: str, at: str) -> LogStore:
 
 
 def _secret(settings: Settings, at: str) -> str:
-    """Read the secret of the bucket's key; empty: the settings name no file. Raise UserError."""
+    """Read the secret of the bucket's key; empty if the settings name no file. Raise UserError."""
     if not settings.get("logs", "secret_key_file"):
         return ""
     path = settings.place("logs", "secret_key_file", "")
     try:
-        # As ssh does with its keys: a secret that others can read is refused, not used with a warning.
+        # As ssh does with its keys: refuse a secret that other users can read, instead of only warning.
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise UserError(f"{at} secret_key_file: others may read {path}; `chmod 600` it")
+            raise UserError(f"{at} secret_key_file: other users can read {path}; run: chmod 600 {path}")
         return path.read_text()[:SECRET_MAX_BYTES].strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{at} secret_key_file: {path} cannot be read: {error}") from error
@@ -123,7 +125,7 @@ def retention_policy(settings: Settings) -> RetentionPolicy:
 
 
 def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
-    """Read the files that the settings name. Raise UserError."""
+    """Return the settings of the build runner, including the files that they name. Raise UserError."""
     get, number = settings.get, settings.number
     nodes, variables = get("executor", "nodes"), get("executor", "variables")
     return RunnerSettings(
@@ -148,7 +150,7 @@ def runner_settings(settings: Settings, hostname: str) -> RunnerSettings:
 
 
 def environments(settings: Settings) -> Environments:
-    """Return the versions of Ansible of this machine."""
+    """Return the versions of Ansible that are installed on this machine. Raise UserError."""
     root = settings.place("executor", "ansible_root", "ansible")
     if not settings.get("executor", "ansible_packages"):
         return Environments(root)
@@ -171,7 +173,7 @@ def _bounds(settings: Settings) -> ProcessBounds:
         disk_max_bytes=size_bytes("disk_max_mb"),
         files_max=count("files_max"),
         open_files_max=count("open_files_max"),
-        # A file larger than what the build may have on disk is beyond the limit anyway.
+        # Without a limit of its own, a file is limited by the build's disk space.
         file_size_max_bytes=size_bytes("file_size_max_mb") or size_bytes("disk_max_mb"),
         tmp_size_max_bytes=size_bytes("tmp_size_max_mb"),
         output_max_bytes=size_bytes("output_max_mb"),
@@ -189,8 +191,8 @@ def _paths(settings: Settings, trust: str) -> Paths:
 
 
 def _hidden(settings: Settings) -> tuple[Path, ...]:
-    """Return the paths that hold credentials, or belong to other builds. Raise UserError."""
-    # git_dir has the repositories of all tenants, log_dir the output of all builds.
+    """Return the paths to hide from builds: credentials, and files of other builds. Raise UserError."""
+    # git_dir contains the repositories of all tenants, log_dir the output of all builds.
     places = (
         ("merger", "git_dir"),
         ("executor", "job_dir"),
@@ -202,14 +204,14 @@ def _hidden(settings: Settings) -> tuple[Path, ...]:
     named = (settings.place(section, option, "") for section, option in places if settings.get(section, option))
     store = log_store(settings)
     log_roots = (store.root,) if isinstance(store, LogDirectory) else ()
-    # Agents and tools of the executor's user keep keys there, whatever the settings say.
+    # The executor's user may have keys in ~/.ssh that no setting mentions.
     return (settings.path, settings.state_dir, *named, *log_roots, Path.home() / ".ssh")
 
 
 def _network(settings: Settings) -> NetworkChoice:
-    """Read what builds may reach on the network. Raise UserError."""
+    """Return what builds may reach on the network. Raise UserError."""
     at = f"{settings.path}: [executor]"
-    # An empty value for trusted playbooks stands for the general one.
+    # An empty sandbox_network_trusted means the same as sandbox_network.
     every, trusted = (settings.get("executor", f"sandbox_network{which}") for which in ("", "_trusted"))
     try:
         deny = tuple(read_nets(settings.get("executor", "sandbox_network_deny")))
@@ -219,12 +221,12 @@ def _network(settings: Settings) -> NetworkChoice:
     try:
         found = tuple(NetworkTarget.read(word) for word in allow)
     except ValueError as error:
-        raise UserError(f"{at} sandbox_network_allow: {error} is no HOST:PORT") from error
+        raise UserError(f"{at} sandbox_network_allow: {error} is not HOST:PORT") from error
     return NetworkChoice(trusted=trusted or every, untrusted=every, deny=deny, allow=found)
 
 
 def _users(settings: Settings) -> Numbers | None:
-    """Read the numbers of the users that builds run as; None if none are set. Raise UserError."""
+    """Return the range of user ids that builds run as, or None if it is not set. Raise UserError."""
     users = settings.get("executor", "build_users")
     try:
         return Numbers.read(users) if users else None
@@ -233,7 +235,7 @@ def _users(settings: Settings) -> Numbers | None:
 
 
 def image_supply(settings: Settings) -> ImageSupply | None:
-    """Return the image supply for jobs in containers; None: there are none. Raise UserError."""
+    """Return the image supply for jobs in containers, or None if jobs do not run in containers. Raise UserError."""
     get = settings.get
     if get("executor", "sandbox") != "container":
         return None

@@ -1,4 +1,4 @@
-"""Write the program's own log as text or JSON; a lasting problem appears once, and then in rare reminders."""
+"""Write the program's own log as text or JSON; log a lasting problem once, and then only in rare reminders."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from headgate.base.texts import listed, visible
 from headgate.gate.builds.report import duration
 
 GROUPED_S = 1.0
-"""Seconds for which places with the same cause are collected before one line names them."""
+"""Seconds during which places with the same cause are collected, before one line names them all."""
 REMINDERS_S = (60.0, 600.0, 3600.0)
 """Seconds between the log lines of a lasting problem; from the third reminder on, the last interval repeats."""
 FORGOTTEN_S = 900.0
-"""Seconds without the problem after which it counts as new when it returns."""
+"""Seconds without an occurrence after which a returning problem counts as new."""
 NEVER_S = float("inf")
 PROBLEMS_MAX = 1000
 PLACES_MAX = 1000
-"""Limit on the places of one problem that are distinguished."""
+"""Limit on the places that are distinguished for one problem."""
 WORD_MAX = 1000
-"""Characters of a place or a cause that are compared to distinguish problems."""
+"""Characters of a place or a cause that count when problems are compared."""
 NAMES = ("tenant", "pipeline", "change", "job")
-"""Names that people use for things; the other fields of a record's subject are ids."""
+"""Fields of a record's subject that hold names for people; all other fields are ids."""
 _NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore")
 _QUIET = "opentelemetry"
-"""Logger that warns at each attempt when a collector does not answer, and again when it gives up."""
+"""Logger that warns at each failed attempt to reach a collector, and again when it gives up."""
 
 
 class ProblemCause(NamedTuple):
-    """Identify a problem by the text of the code that logs and by what went wrong, without its place and any number."""
+    """Identify a problem by its log template and by what went wrong, without its place and any numbers."""
 
     logger: str
     template: str
@@ -48,7 +48,7 @@ class ProblemCause(NamedTuple):
 
 @dataclass(slots=True)
 class _RepeatedRecord:
-    """Count the records of one problem that were held back since its last line."""
+    """Count the records of one problem that were suppressed since its last line."""
 
     record: logging.LogRecord
     place: str
@@ -62,23 +62,25 @@ class _RepeatedRecord:
 
 
 def cause_of(record: logging.LogRecord) -> tuple[ProblemCause, str]:
-    """Return the cause of a problem and its place, such as a project: the arguments of the record before the cause."""
+    """Return the cause of a problem and its place, such as a project. The place is made of the log arguments before
+    the cause."""
     given = record.args if isinstance(record.args, tuple) else ()
-    # Numbers are left out: a count or a delay differs each time.
+    # Leave out numbers: a count or a delay differs each time.
     words = [str(one)[:WORD_MAX] for one in given if not isinstance(one, int | float)]
     error = record.exc_info[1] if record.exc_info else None
     text = f"{type(error).__name__}: {error}"[:WORD_MAX] if error is not None else words.pop() if words else ""
     place = " ".join(words) or next(reversed(getattr(record, "subject", {}).values()), "")
     names = {re.escape(one) for one in re.split(r"\W+", place) if one}
-    if names:  # a cause often repeats its place, such as the address of a repository
+    # A cause often repeats its place, such as the URL of a repository; mask it, so that places share one cause.
+    if names:
         text = re.sub(rf"\b(?:{'|'.join(sorted(names))})\b", "*", text)
     return ProblemCause(record.name, str(record.msg), text), place
 
 
 class LastingProblems(logging.Handler):
-    """Pass each record to another handler, but repeated warnings and errors as one line: the first in full; after a
-    second, one line with all other places of the same cause; then, rarely, one that begins with `still` and has a
-    count.
+    """Pass records to another handler, and summarise repeated warnings and errors: pass the first one in full; after a
+    second, write one line with all other places of the same cause; then, rarely, write a line that begins with `still`
+    and has a count.
 
     `clock_s` returns seconds from any origin; `wake` calls a function after a number of seconds.
     """
@@ -94,7 +96,7 @@ class LastingProblems(logging.Handler):
         self._lasting: dict[ProblemCause, _RepeatedRecord] = {}
         self._alarms: set[float] = set()
         """Times at which functions given to `wake` will be called."""
-        # The handler's own lock, which `handle` holds around `emit`: alarms, which come in other threads, take it, too.
+        # `handle` holds the handler's own lock around `emit`; alarms run in other threads and must take the same lock.
         self._guarded = self.lock or threading.RLock()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -104,12 +106,11 @@ class LastingProblems(logging.Handler):
             return
         try:
             (cause, place), bare = cause_of(record), _without_traceback(record)
-        except Exception:  # the record itself is faulty; the other handler reports that
+        except Exception:  # the record's arguments do not fit its template; the other handler reports that
             self._out.handle(record)
             return
         now_s = self._clock_s()
-        # Taken out and put in again: the order of the dictionary is that of last use, so that the oldest can be
-        # dropped.
+        # Remove and re-insert: the dictionary is then ordered by last use, and its first entry is the one to drop.
         known = self._lasting.pop(cause, None)
         if known is None or now_s - known.seen_s > FORGOTTEN_S:
             if known is not None:
@@ -118,22 +119,23 @@ class LastingProblems(logging.Handler):
             self._out.handle(record)
             self._lasting[cause] = known
         else:
-            self._lasting[cause] = known  # at the end: the first one is the one not seen for the longest time
+            self._lasting[cause] = known
             self._count(known, bare, place, now_s)
         if len(self._lasting) > PROBLEMS_MAX:
-            # Bounded: texts of others, such as names of refs, could otherwise fill the memory with problems.
+            # Untrusted texts, such as ref names, could otherwise fill the memory with ever new problems.
             self._tell(self._lasting.pop(next(iter(self._lasting))), now_s)
 
     def flush(self) -> None:
-        """Write lines for everything that is held back."""
+        """Write a line for each problem with suppressed records."""
         with self._guarded:
-            for one in list(self._lasting.values()):  # a finalizer may log at any moment, in this thread, too
+            # Iterate over a copy: a finalizer may log in this thread at any moment and change the dictionary.
+            for one in list(self._lasting.values()):
                 self._tell(one, self._clock_s())
         self._out.flush()
 
     def _count(self, known: _RepeatedRecord, record: logging.LogRecord, place: str, now_s: float) -> None:
         known.record, known.place, known.seen_s = record, place, now_s
-        # Beyond the limit a place counts as a repetition: the sets must not grow without end.
+        # Beyond the limit, count a new place as a repetition, so that the sets stay bounded.
         if place not in known.places and len(known.places) < PLACES_MAX:
             known.places.add(place)
             known.others[place] = None
@@ -146,9 +148,9 @@ class LastingProblems(logging.Handler):
 
     def _arm(self, now_s: float) -> None:
         due_s = min((one.due_s for one in list(self._lasting.values())), default=NEVER_S)
-        # An alarm that is due earlier will look at this one, too, and set the next.
+        # An earlier alarm already covers this: when it fires, it sets the next one.
         if due_s < min(self._alarms, default=NEVER_S):
-            with contextlib.suppress(RuntimeError):  # there are too many threads, or the process is ending
+            with contextlib.suppress(RuntimeError):  # no more threads can start, or the process is ending
                 self._wake(max(0.0, due_s - now_s), lambda: self._look(due_s))
                 self._alarms.add(due_s)
 
@@ -162,7 +164,7 @@ class LastingProblems(logging.Handler):
             self._arm(now_s)
 
     def _tell(self, known: _RepeatedRecord, now_s: float) -> None:
-        """Write one line for all held-back records of a problem."""
+        """Write one line for all suppressed records of a problem."""
         text, place = known.record.msg, known.place
         notes = [f"the same for {listed(others)}"] if (others := [one for one in known.others if one != place]) else []
         if known.repeats:
@@ -171,7 +173,7 @@ class LastingProblems(logging.Handler):
             notes.append(f"{times} more in {duration(int((now_s - known.line_s) * 1000))}")
             known.reminders += 1
         if known.repeats or known.others:
-            # A copy: the record itself is the text of later lines.
+            # Change a copy: later lines start from the same record.
             summary = copy.copy(known.record)
             summary.msg = f"{text} ({'; '.join(notes)})" if notes else text
             self._out.handle(summary)
@@ -180,14 +182,14 @@ class LastingProblems(logging.Handler):
 
 
 def _without_traceback(record: logging.LogRecord) -> logging.LogRecord:
-    """Return a copy of the record with only its text: an error would keep alive everything in its traceback."""
+    """Return a copy of the record with only its text: a stored error would keep its traceback's frames in memory."""
     bare = copy.copy(record)
     bare.msg, bare.args, bare.exc_info = record.getMessage(), (), None
     return bare
 
 
 def _in_thread(wait_s: float, call: Callable[[], None]) -> None:
-    """Call a function later, in a thread that does not keep the process alive."""
+    """Call a function later, in a thread that does not keep the process running."""
     timer = threading.Timer(wait_s, call)
     timer.daemon = True
     timer.start()
@@ -210,7 +212,8 @@ class Json(logging.Formatter):
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        message = visible(record.getMessage()).replace("\n", "\n    ")  # text of others cannot begin a line
+        # Indent further lines, so that untrusted text cannot forge a log line.
+        message = visible(record.getMessage()).replace("\n", "\n    ")
         line = f"{at},{int(record.msecs):03} {record.levelname:7} {record.name}: {message}"
         if about := _worth_saying(record, line):
             line += f" [{' '.join(f'{name}={value}' for name, value in about.items())}]"
@@ -220,8 +223,8 @@ class TextFormatter(logging.Formatter):
 
 
 def _worth_saying(record: logging.LogRecord, line: str) -> dict[str, str]:
-    """Return the subject's fields that the line does not contain; at level info without ids."""
-    # People see each id once: most messages contain the change or the job already.
+    """Return the subject's fields that the line does not contain already; at level info, leave out ids."""
+    # Most messages already contain the change or the job; do not repeat it.
     words = {word.strip(".,:;") for word in line.split()}
     every = record.levelno != logging.INFO
     return {k: v for k, v in _about(record).items() if v not in words and (every or k in NAMES)}
@@ -232,7 +235,7 @@ def _about(record: logging.LogRecord) -> dict[str, str]:
 
 
 class _Subject(logging.Filter):
-    """Record the subject of the code that logs: a line may be written later, in another context."""
+    """Attach the current subject to each record: its line may be written later, in another context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.subject = subject()
@@ -244,11 +247,11 @@ def set_up(form: str = "text", level: str = "info") -> None:
     out = logging.StreamHandler()
     out.setFormatter(Json() if form == "json" else TextFormatter())
     lasting = LastingProblems(out)
-    # On the handler, not on a logger: filters of loggers do not see the records of their children.
+    # Add the filter to the handler, not to a logger: a logger's filters do not see records of its children.
     lasting.addFilter(_Subject())
-    # Libraries may have set up logging when they were imported; `force` replaces that.
+    # `force` replaces handlers that libraries may have installed when they were imported.
     logging.basicConfig(level=level.upper(), handlers=[lasting], force=True)
     for noisy in _NOISY:
-        # Never below the level of the root, so that `level = error` silences these, too.
+        # Never more verbose than the root logger, so that `level = error` silences these, too.
         logging.getLogger(noisy).setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.getLogger(_QUIET).setLevel(logging.ERROR)

@@ -16,21 +16,21 @@ from headgate.cli.terminal.say import say
 
 SECTIONS = {
     "Start here": {
-        "demo": ("headgate.cli.scenario.demo:command", "Play a gate at work on four small repositories."),
+        "demo": ("headgate.cli.scenario.demo:command", "Show a gate at work on four small repositories."),
         "init": ("headgate.cli.init:command", "Write an example configuration, with comments."),
         "run": ("headgate.cli.launch.run:command", "Start everything in one process."),
     },
     "Check a configuration": {
         "check": ("headgate.cli.check.check:command", "Check a complete configuration, without a server."),
         "freeze": ("headgate.cli.offline.freeze:command", "Print the jobs that a change would run."),
-        "explain": ("headgate.cli.offline.explain:command", "Say where each attribute of a job comes from."),
+        "explain": ("headgate.cli.offline.explain:command", "Show where each attribute of a job comes from."),
         "try": ("headgate.cli.tryjob:command", "Run one job on your files, before you push."),
         "schema": (
             "headgate.cli.pages.exports:json_schema",
             "Print the JSON Schema of configuration files, for editors.",
         ),
-        "lsp": ("headgate.cli.editor.lsp:command", "Serve an editor: show errors while you type, explain jobs."),
-        "encrypt": ("headgate.cli.keys.secrets:command", "Encrypt a value that only a project's jobs can open."),
+        "lsp": ("headgate.cli.editor.lsp:command", "Serve editors: show errors while you type, explain jobs."),
+        "encrypt": ("headgate.cli.keys.secrets:command", "Encrypt a value that only a project's jobs can decrypt."),
     },
     "Propose and approve (plain git)": {
         "propose": ("headgate.cli.proposals:propose", "Propose the commit that is checked out."),
@@ -47,7 +47,7 @@ SECTIONS = {
         "job-graph": ("headgate.cli.query:job_graph", "Show the jobs of a branch in a pipeline."),
         "freeze-job": ("headgate.cli.query:freeze_job", "Show a frozen job of a branch in a pipeline."),
         "components": ("headgate.cli.components:command", "Show the running processes; pause or stop them."),
-        "actions": ("headgate.cli.control:actions", "Show the actions of people: who, what, why."),
+        "actions": ("headgate.cli.control:actions", "Show manual actions: who, what, why."),
     },
     "Intervene": {
         "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
@@ -57,17 +57,17 @@ SECTIONS = {
         "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
         "cancel": ("headgate.cli.control:cancel", "Stop one build."),
         "rerun": ("headgate.cli.control:rerun", "Run one failed build again."),
-        "close": ("headgate.cli.control:close", "Let nothing land from a pipeline until it is opened."),
+        "close": ("headgate.cli.control:close", "Stop landing changes from a pipeline until you open it."),
         "open": ("headgate.cli.control:open_again", "Let changes land from a pipeline again."),
-        "autohold": ("headgate.cli.autohold:command", "Keep what failed builds used, for inspection."),
-        "autohold-list": ("headgate.cli.autohold:listing", "As `autohold list`."),
-        "autohold-info": ("headgate.cli.autohold:show", "As `autohold show`."),
-        "autohold-delete": ("headgate.cli.autohold:delete", "As `autohold delete`."),
+        "autohold": ("headgate.cli.autohold:command", "Keep the files and machines of failed builds for inspection."),
+        "autohold-list": ("headgate.cli.autohold:listing", "Same as `autohold list`."),
+        "autohold-info": ("headgate.cli.autohold:show", "Same as `autohold show`."),
+        "autohold-delete": ("headgate.cli.autohold:delete", "Same as `autohold delete`."),
         "manage-events": ("headgate.cli.query:manage_events", "Pause or resume the event queues of a tenant."),
-        "reconfigure": ("headgate.cli.control:reconfigure", "Read the configuration of projects again."),
+        "reconfigure": ("headgate.cli.control:reconfigure", "Reload the tenant file or the configuration of projects."),
         "quarantine": (
             "headgate.cli.quarantine:quarantine_commands",
-            "Show, retry or drop what was set aside after errors.",
+            "Show, retry or drop events and changes set aside after errors.",
         ),
         "reports": (
             "headgate.cli.quarantine:reports_commands",
@@ -75,11 +75,11 @@ SECTIONS = {
         ),
     },
     "Machines and images": {
-        "node": ("headgate.cli.nodes:node_commands", "Show machines and who waits for them; hold, delete."),
-        "node-list": ("headgate.cli.query:node_list", "List machines that builds have."),
-        "node-set-state": ("headgate.cli.query:node_set_state", "Hold a machine, or take it away."),
+        "node": ("headgate.cli.nodes:node_commands", "Show machines and the builds that wait for them; hold, delete."),
+        "node-list": ("headgate.cli.query:node_list", "List the machines that builds use."),
+        "node-set-state": ("headgate.cli.query:node_set_state", "Hold or delete a machine."),
         "nodeset-request-list": ("headgate.cli.query:nodeset_request_list", "List builds that wait for machines."),
-        "nodeset-request-delete": ("headgate.cli.query:nodeset_request_delete", "End a request for machines."),
+        "nodeset-request-delete": ("headgate.cli.query:nodeset_request_delete", "Cancel a request for machines."),
         "image": ("headgate.cli.nodes:image_commands", "Show images that jobs build; build, delete."),
     },
     "Queues and inventory": {
@@ -99,27 +99,27 @@ SECTIONS = {
         "fingergw": ("headgate.cli.launch.run:fingergw", "Serve live logs over finger."),
     },
     "Keep it running": {
-        "ansible": ("headgate.cli.ansible:command", "Install and list the Ansible versions that jobs ask for."),
+        "ansible": ("headgate.cli.ansible:command", "Install and list the Ansible versions that jobs request."),
         "keys": (
             "headgate.cli.keys.keys:command",
             "Show, export, import, rotate, retire and delete project keys.",
         ),
         "prune": (
             "headgate.cli.launch.retention:command",
-            "Remove old logs, artifacts and history, as the settings say.",
+            "Remove logs, artifacts and history older than the settings allow.",
         ),
         "store": ("headgate.cli.store.store:command", "Export, import or delete the whole state."),
         "map": ("headgate.cli.store.store:map_commands", "Show the places of the store: reference, live tree, check."),
     },
     "Install": {
-        "completion": ("headgate.cli.pages.exports:completion", "Print the completion script of a shell."),
+        "completion": ("headgate.cli.pages.exports:completion", "Print a completion script for a shell."),
         "man": ("headgate.cli.pages.exports:man", "Write manual pages, one for each command."),
         "docs": ("headgate.cli.pages.docs:command", "Write the generated pages: reference, manual and completion."),
     },
 }
-"""Title -> name of a command -> its place, and what it does."""
+"""Title -> name of a command -> its place, `module:attribute`, and its summary for `--help`."""
 COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
-"""Name of a command -> its place, and what it does."""
+"""Name of a command -> its place, `module:attribute`, and its summary for `--help`."""
 
 
 class HeadgateCommands(LazyGroup):
@@ -127,11 +127,11 @@ class HeadgateCommands(LazyGroup):
     extras: ClassVar = {"queue": "queues", "worker": "queues"}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which `--help` shows them."""
+        """Return the names in the order of `--help`."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each purpose; all have one column for the names."""
+        """Write the sections; pad the names, so that the summaries of all sections align."""
         width = max(map(len, COMMANDS))
         for title, rows in SECTIONS.items():
             with formatter.section(title):
@@ -140,24 +140,26 @@ class HeadgateCommands(LazyGroup):
 
 @click.command(cls=HeadgateCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headgate")
-@click.option("--url", "--zuul-url", "url", help="Where Headgate's pages are, for every command that calls them.")
+@click.option("--url", "--zuul-url", "url", help="URL of Headgate's pages and API, for all commands that call it.")
 @click.option("--tenant", help="The tenant for commands that name none.")
 @click.option(
     "--format",
     type=click.Choice(["text", "json"], case_sensitive=False),
-    help="The form of what commands print that ask the API.",
+    help="Output format of commands that call the API.",
 )
 @click.option(
-    "--use-config", metavar="NAME", help="A profile: url, tenant and auth_token of ~/.config/headgate/client.conf."
+    "--use-config",
+    metavar="NAME",
+    help="Take url, tenant and auth_token from this section of ~/.config/headgate/client.conf.",
 )
-@click.option("-c", "client_config", metavar="FILE", help="The file of profiles, in place of the usual ones.")
+@click.option("-c", "client_config", metavar="FILE", help="The profile file, instead of the default ones.")
 @click.option(
     "--auth-token",
     metavar="TOKEN",
-    help="Your token. Everybody on this machine can read it here; HEADGATE_TOKEN is safer.",
+    help="Your token. All users of this machine can see it on the command line; set HEADGATE_TOKEN instead.",
 )
 @click.option(
-    "--insecure", is_flag=True, help="Do not check the server's certificate: anybody who answers gets your token."
+    "--insecure", is_flag=True, help="Do not check the server's certificate. An impostor could then get your token."
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show each call to the API on standard error.")
 def group(**options: str | bool | None) -> None:
@@ -165,7 +167,8 @@ def group(**options: str | bool | None) -> None:
 
 
 def main() -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))  # the keys are in memory
+    # No core dumps: they would contain the project keys that the process has in memory.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
         group()
     except UserError as error:

@@ -21,15 +21,19 @@ from headgate.cli.settings import find, read
 from headgate.cli.terminal.say import say
 
 TOPIC_MAX_CHARS = 60
-"""Length limit of a topic that is made from the subject."""
+"""Length limit of a topic that is derived from the commit's subject."""
 
 _remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
-_branch = click.option("--branch", default="", help="The target branch; by default the remote's default branch.")
-_force = click.option("--force", is_flag=True, help="Overwrite what somebody else proposed.")
+_branch = click.option("--branch", default="", help="The target branch. Default: the remote's default branch.")
+_force = click.option("--force", is_flag=True, help="Overwrite or withdraw somebody else's proposal.")
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-_project = click.option("--project", default="", help="By default the project of --remote in the current work tree.")
-_repository_branch = click.option("--branch", default="", help="By default the repository's default branch.")
+_url = click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
+_project = click.option(
+    "--project", default="", help="The project. Default: that of --remote in the current work tree."
+)
+_repository_branch = click.option(
+    "--branch", default="", help="The target branch. Default: the repository's default branch."
+)
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _topic = click.argument("topic", default="")
 
@@ -56,8 +60,8 @@ class WorkTree:
             raise UserError(f"git {args[0]}: {error}") from error
 
     async def refs(self, *names: str) -> dict[str, str]:
-        """Map refs to commits at the remote."""
-        # The `--` keeps a remote whose name begins with a dash from being an option of git.
+        """Return the commits of refs at the remote."""
+        # After `--`, git cannot take a remote whose name begins with a dash as an option.
         out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
         return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
 
@@ -67,7 +71,7 @@ class WorkTree:
         named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
         branch = given or (named[1] if named else "")
         if not branch:
-            raise UserError(f"{self._remote} has no default branch; say --branch")
+            raise UserError(f"{self._remote} has no default branch; name one with --branch")
         if f"refs/heads/{branch}" not in await self.refs(f"refs/heads/{branch}"):
             raise UserError(f"{self._remote} has no branch {branch!r}")
         return branch
@@ -80,7 +84,7 @@ class WorkTree:
         subject = await self.says("log", "-1", "--format=%s")
         topic = re.sub(r"[^a-z0-9]+", "-", subject.lower()).strip("-")[:TOPIC_MAX_CHARS].rstrip("-")
         if not topic:
-            raise UserError("name the topic: no word of the subject can be one")
+            raise UserError("the commit's subject contains no usable words; give the TOPIC")
         return topic
 
     async def there(self, ref: str) -> There | None:
@@ -95,15 +99,15 @@ class WorkTree:
         """Return whether the local committer wrote the proposal."""
         known = await self.says(
             "config", "--get", "--default", "", "user.email", remote=True
-        )  # the user's own settings
-        # The environment comes first, as it does for git.
+        )  # `remote` makes git read the user's own settings
+        # The environment overrides the settings, as in git.
         mine = os.environ.get("GIT_AUTHOR_EMAIL") or known
         return bool(mine) and there.owner.casefold().endswith(f"<{mine.casefold()}>")
 
     async def push(self, *steps: tuple[str, str, str]) -> None:
-        """Push steps (ref, expected commit, new commit): all or none."""
-        # An empty expectation demands that the ref does not exist. Whatever somebody else pushed since this process
-        # looked makes the push fail instead of being overwritten.
+        """Push steps (ref, expected commit, new commit): all or none. An empty new commit deletes the ref."""
+        # An empty expected commit means that the ref must not exist. If somebody else pushed in the meantime, the push
+        # fails instead of overwriting their work.
         leases = [f"--force-with-lease={ref}:{seen}" for ref, seen, _ in steps]
         specs = [f"{to}:{ref}" for ref, _, to in steps]
         # Only several refs need an atomic push, which some servers cannot do.
@@ -120,8 +124,8 @@ class WorkTree:
 def propose(remote: str, branch: str, force: bool, topic: str) -> None:
     """Propose the commit that is checked out, as the change TOPIC: push it to refs/for/<branch>/<topic>.
 
-    Proposing it again makes a new patchset.  A change of somebody else under this name is not overwritten.  Without
-    TOPIC, the topic is the name of your branch, or is made from the commit's subject."""
+    To propose TOPIC again creates a new patchset.  A change of somebody else is not overwritten without --force.
+    Without TOPIC, the topic is the name of your branch, or is derived from the commit's subject."""
     asyncio.run(_propose(WorkTree(remote), branch, topic, force=force))
 
 
@@ -132,21 +136,22 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
     ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
     proposal = await tree.there(ref)
     if proposal is not None and proposal.commit == commit:
-        say(f"{topic} is proposed already: {commit[:8]}.  To have it tested again: headgate recheck.")
+        say(f"{topic} is already proposed: {commit[:8]}.  To test it again: headgate recheck {topic}")
         return
     if proposal is not None and not force and not await tree.is_mine(proposal):
         raise UserError(
-            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); choose another topic, or say --force"
+            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); choose another topic, or add --force"
         )
     if commit == head:
-        raise UserError(f"{commit[:8]} is the head of {branch} already; commit what you propose")
+        raise UserError(f"{commit[:8]} is already the head of {branch}; commit your change first")
     await tree.push((ref, proposal.commit if proposal is not None else "", commit))
     subject = "a new patchset of" if proposal is not None else "the change"
     say(f"Proposed {subject} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
-    say("What is next: its jobs run, and tell in a note (git fetch origin refs/notes/headgate:refs/notes/headgate")
-    say("&& git log --notes=headgate).  It lands once it is approved:")
+    say("Next, its jobs run. Their results appear in a git note:")
+    say("  git fetch origin refs/notes/headgate:refs/notes/headgate && git log --notes=headgate")
+    say("It lands once it is approved:")
     say(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
-    say(f"To take it back: headgate withdraw {topic}")
+    say(f"To withdraw it: headgate withdraw {topic}")
 
 
 @click.command()
@@ -155,9 +160,9 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
 @_force
 @_topic
 def withdraw(remote: str, branch: str, force: bool, topic: str) -> None:
-    """Withdraw the change TOPIC: remove refs/for/<branch>/<topic>, and its approval.
+    """Withdraw the change TOPIC: delete refs/for/<branch>/<topic>, and its approval.
 
-    It leaves every queue.  The commits stay where they are, in your own repository."""
+    The change leaves every queue.  Its commits stay in your own repository."""
     asyncio.run(_withdraw(WorkTree(remote), branch, topic, force=force))
 
 
@@ -167,16 +172,16 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     ref, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
     proposal = await tree.there(ref)
     if proposal is None:
-        raise UserError(f"there is no proposal {topic} for {branch}; it may have landed")
+        raise UserError(f"there is no proposal {topic} for {branch}; it may have landed already")
     if not force and not await tree.is_mine(proposal):
         raise UserError(
-            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); to withdraw it all the same: --force"
+            f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); to withdraw it anyway, add --force"
         )
     steps = [(ref, proposal.commit, "")]
-    # The approval goes in the same push: left alone, it would approve the commit if it were proposed again.
+    # Delete the approval in the same push: otherwise it would approve the commit if it were proposed again.
     steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
     await tree.push(*steps)
-    say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}.  It leaves every queue; to propose it again:")
+    say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}.  It leaves every queue.  To propose it again:")
     say(f"  git push origin {proposal.commit[:8]}:{ref}")
 
 
@@ -185,11 +190,11 @@ class ProposalRepository(NamedTuple):
 
     url: str
     project: str
-    """Name of the project; empty: no settings here name a project with this address."""
+    """Name of the project; empty if the settings name no project with this URL."""
 
     @property
     def name(self) -> str:
-        """Return the name that messages use for it."""
+        """Return the name for messages: the project, or else the URL."""
         return self.project or self.url
 
 
@@ -201,7 +206,7 @@ class ProposalRepository(NamedTuple):
 @_reason
 @_repository_branch
 @click.option(
-    "--as", "who", default="", help="Approve under this name, which must be yours: push to refs/approvals/NAME/…."
+    "--as", "who", default="", help="Approve under your own name: push to refs/approvals/<name>/<branch>/<topic>."
 )
 @click.argument("topic")
 def approve(
@@ -211,32 +216,31 @@ def approve(
 
     If several people must approve, add --as NAME to push to refs/approvals/<name>/<branch>/<topic>.
 
-    A change that is approved already is tested again, as by `headgate recheck`.  A running Headgate that knows your
-    token records who did it and why."""
+    If the change is already approved, Headgate tests it again, as with `headgate recheck`.  A running Headgate that
+    accepts your token records who approved and why."""
     at = _repository(config, project, remote)
     branch = asyncio.run(WorkTree(at.url).branch(branch))
     commit, again = asyncio.run(_push(at.url, branch, topic, f"approvals/{who}" if who else "approved"))
     if again:
         asyncio.run(_push(at.url, branch, topic, "recheck"))
-        say(f"{topic} of {at.name} was approved already, and is tested again: {commit}")
+        say(f"{topic} of {at.name} was already approved; Headgate tests it again: {commit}")
     else:
         say(f"Approved {topic} of {at.name}: {commit}")
-    missed = "no settings here name a project of this repository; say --project, or --config"
+    missed = "the settings name no project with this repository; add --project or --config"
     if at.project:
         missed = _note_approval(config, url, at.project, f"{branch}/{topic}", commit, reason)
     if missed:
-        say(f"This action is not recorded: {missed}", err=True)
+        say(f"Headgate did not record who approved: {missed}", err=True)
 
 
 def _note_approval(config: str | None, url: str | None, project: str, change: str, commit: str, reason: str) -> str:
-    """Record the approval at a running Headgate. Return why it could not be recorded; empty: it was."""
+    """Record the approval at a running Headgate. Return why that failed, or an empty string."""
     body = {"project": project, "change": change, "commit": commit, "reason": reason}
     try:
         at = pages(config, url)
         at.post(f"{at.of(_having(config, project)[0])}/approval", body)
     except UserError as why:
-        # No Headgate answers, or there are no pages: with a store that can be opened here, the action is recorded
-        # anyway.
+        # No pages, or no Headgate answers: record the action directly in the store, if this machine can open it.
         try:
             asyncio.run(noted(read(find(config)), ManualAction("approve", f"{change} of {project}", reason, project)))
         except UserError:
@@ -251,14 +255,14 @@ def _note_approval(config: str | None, url: str | None, project: str, change: st
 @_repository_branch
 @click.argument("topic")
 def recheck(config: str | None, project: str, remote: str, branch: str, topic: str) -> None:
-    """Have the change TOPIC tested again: push its commit to refs/recheck/<branch>/<topic>.
+    """Test the change TOPIC again: push its commit to refs/recheck/<branch>/<topic>.
 
-    Headgate removes that ref once the change has entered its pipelines.  If the change is being tested already,
+    Headgate deletes that ref once the change has entered its pipelines.  If the change is already being tested,
     nothing happens."""
     at = _repository(config, project, remote)
     branch = asyncio.run(WorkTree(at.url).branch(branch))
     commit, _ = asyncio.run(_push(at.url, branch, topic, "recheck"))
-    say(f"{topic} of {at.name} is tested again: {commit}")
+    say(f"Requested new tests of {topic} of {at.name}: {commit}")
 
 
 def _repository(config: str | None, project: str, remote: str) -> ProposalRepository:
@@ -269,13 +273,14 @@ def _repository(config: str | None, project: str, remote: str) -> ProposalReposi
         url = asyncio.run(_url_of(WorkTree(remote), remote))
     except UserError as none:
         raise UserError(
-            f"{Path.cwd()} is no work tree with a remote {remote!r}; say --project, or go to a work tree of it"
+            f"{Path.cwd()} is not a work tree with a remote {remote!r}; add --project, or change to a work tree of the "
+            "repository"
         ) from none
     return ProposalRepository(url, _project_of(config, url))
 
 
 async def _url_of(tree: WorkTree, remote: str) -> str:
-    """Return the address of a remote, absolute so that it is valid from any directory. Raise UserError."""
+    """Return the URL of a remote, with a relative path made absolute. Raise UserError."""
     url = await tree.says("remote", "get-url", "--", remote)
     if ":" in url.partition("/")[0] or url.startswith("/"):
         return url
@@ -283,7 +288,7 @@ async def _url_of(tree: WorkTree, remote: str) -> str:
 
 
 def _project_of(config: str | None, url: str) -> str:
-    """Return the tenant file's name for the project with this address; empty where no settings name one."""
+    """Return the tenant file's name for the project with this URL, or an empty string if there is none."""
     try:
         settings = read(find(config))
         at = connections(settings)
@@ -307,9 +312,9 @@ def _having(config: str | None, project: str) -> tuple[str, str]:
 
 
 async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
-    """Push the ref of this kind; return the proposed commit, and whether the ref named it already."""
+    """Push the ref of this kind; return the proposed commit, and whether the ref already pointed to it."""
     proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
-    # An empty repository makes this independent of the work tree and of what has been fetched there.
+    # Use an empty temporary repository, to be independent of the work tree and of what it has fetched.
     with tempfile.TemporaryDirectory() as name:
         repository = Path(name)
         try:
@@ -317,10 +322,10 @@ async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool
             await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=repository, remote=True)
             commit = (await git("rev-parse", proposed, at=repository))[1].strip()
             _, output = await git("ls-remote", "--", url, ref, at=repository, remote=True)
-            # Pushing the same commit again changes nothing on the server, so that no event would come of it.
+            # A push of the same commit changes nothing on the server, so it would cause no event.
             if again := output.split("\t")[0] == commit:
                 return commit, again
-            # An approval of an earlier patchset may be there, and the new commit is usually no descendant of it.
+            # Force: the ref may hold an earlier patchset, which is usually no ancestor of the new commit.
             await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=repository, remote=True)
         except GitError as error:
             raise UserError(f"{url} {proposed}: {error}") from error

@@ -1,4 +1,4 @@
-"""Implement `headgate quarantine` and `headgate reports`: list, retry and drop what failed or waits."""
+"""Implement `headgate quarantine` and `headgate reports`: list, retry and drop failed work and waiting reports."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from headgate.cli.terminal.screen import Terminal, paragraph
 from headgate.web.routes.quarantine import AsideShape, OutboxShape, QuarantineShape, ReportsShape
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_url = click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+_url = click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
 @click.group(name="quarantine")
 def quarantine_commands() -> None:
-    """Manage what was set aside because handling it raised errors repeatedly: events, changes, damaged records, and
-    stopped parts of the scheduler. Everything else continues."""
+    """Manage the quarantine: events, changes and damaged records whose handling failed repeatedly, and stopped parts of
+    the scheduler. Everything else continues to work."""
 
 
 @quarantine_commands.command(name="list")
 @_config
 @_url
-@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON that the API returns.")
 def list_quarantine(config: str | None, url: str | None, as_json: bool) -> None:
-    """List what was set aside, and the entries of the store that cannot be read."""
+    """List the contents of the quarantine, and the entries of the store that cannot be read."""
     answer = pages(config, url).get("/api/quarantine")
     if as_json:
         say(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
@@ -44,7 +44,7 @@ def list_quarantine(config: str | None, url: str | None, as_json: bool) -> None:
     for entry in found.damaged:
         terminal.print(f"{entry.path}: {entry.why}", style="yellow")
     if not found.aside and not found.damaged:
-        terminal.print("Nothing was set aside.")
+        terminal.print("The quarantine is empty.")
 
 
 @quarantine_commands.command()
@@ -52,7 +52,7 @@ def list_quarantine(config: str | None, url: str | None, as_json: bool) -> None:
 @_url
 @click.argument("id")
 def show(config: str | None, url: str | None, id: str) -> None:
-    """Show what was set aside under ID."""
+    """Show the details of ID, an id that `headgate quarantine list` prints."""
     one = _found(pages(config, url), id)
     terminal = Terminal()
     for name, value in (("kind", one.kind), ("what", one.what), ("tenant", one.tenant), ("since", _time(one.since))):
@@ -68,7 +68,7 @@ def show(config: str | None, url: str | None, id: str) -> None:
 @_reason
 @click.argument("ids", nargs=-1, required=True)
 def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
-    """Retry what was set aside under IDS; a stopped part of the scheduler starts again at once."""
+    """Retry IDS, as `headgate quarantine list` prints them. A stopped part of the scheduler restarts at once."""
     _act("retry", pages(config, url), reason, ids)
 
 
@@ -78,21 +78,21 @@ def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]
 @_reason
 @click.argument("ids", nargs=-1, required=True)
 def drop(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
-    """Delete the items set aside under IDS."""
+    """Delete IDS, as `headgate quarantine list` prints them, without handling them."""
     _act("drop", pages(config, url), reason, ids)
 
 
 def _act(what: str, at: PageClient, reason: str, ids: tuple[str, ...]) -> None:
     for id in ids:
         at.post(f"/api/quarantine/{quote(id, safe='')}", {"do": what, "reason": reason})
-        say(f"{id} {'is tried again' if what == 'retry' else 'is forgotten'}.")
+        say(f"{id}: {'requested a retry' if what == 'retry' else 'deleted'}.")
 
 
 def _found(at: PageClient, id: str) -> AsideShape:
     found = msgspec.convert(at.get("/api/quarantine"), QuarantineShape)
     one = next((one for one in found.aside if one.id == id), None)
     if one is None:
-        raise UserError(f"nothing is set aside under {id!r}; see `headgate quarantine list`")
+        raise UserError(f"the quarantine contains no {id!r}; see `headgate quarantine list`")
     return one
 
 
@@ -107,15 +107,15 @@ def _time(at_ms: int | None) -> str:
 @click.group(name="reports")
 def reports_commands() -> None:
     """Manage reports to connections other than forges: mail, webhooks, chats, message queues. Each connection has an
-    outbox; reports that no receiver accepts are set aside."""
+    outbox; a report that its receiver rejects goes to the quarantine."""
 
 
 @reports_commands.command(name="list")
 @_config
 @_url
-@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON that the API returns.")
 def list_reports(config: str | None, url: str | None, as_json: bool) -> None:
-    """List the reports that wait for each connection, with the reason, and those that were set aside."""
+    """List the reports that wait for each connection and why, and the reports in the quarantine."""
     answer = pages(config, url).get("/api/reports")
     if as_json:
         say(plain_json(msgspec.json.format(msgspec.json.encode(answer)).decode()))
@@ -130,7 +130,7 @@ def list_reports(config: str | None, url: str | None, as_json: bool) -> None:
         terminal.print(f"{aside.id}  {aside.what}")
         terminal.print(f"    {aside.error}", style="red")
     if not found.outboxes and not found.undelivered:
-        terminal.print("Nothing was reported so far, or nothing waits.")
+        terminal.print("No reports wait, and none are in the quarantine.")
 
 
 def _waiting(one: OutboxShape) -> str:
@@ -145,8 +145,8 @@ def _waiting(one: OutboxShape) -> str:
 @_reason
 @click.argument("names", nargs=-1, required=True)
 def retry_reports(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
-    """Try again: all that waits for a connection, at once, or a report that was set aside; NAMES are connections and
-    ids, as `list` shows them."""
+    """Retry NAMES at once: for a connection, all its waiting reports; for an id, a report in the quarantine. `headgate
+    reports list` prints both kinds of names."""
     _act_on_reports("retry", config, url, reason, names)
 
 
@@ -156,7 +156,8 @@ def retry_reports(config: str | None, url: str | None, reason: str, names: tuple
 @_reason
 @click.argument("names", nargs=-1, required=True)
 def drop_reports(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
-    """Drop everything that waits for a connection, or a report that was set aside; NAMES as for `retry`."""
+    """Delete NAMES: for a connection, all its waiting reports; for an id, a report in the quarantine. `headgate reports
+    list` prints both kinds of names."""
     _act_on_reports("drop", config, url, reason, names)
 
 
@@ -165,7 +166,7 @@ def _act_on_reports(what: str, config: str | None, url: str | None, reason: str,
     found = msgspec.convert(at.get("/api/reports"), ReportsShape)
     aside = {one.id for one in found.undelivered}
     for name in names:
-        # The two kinds of names have different routes: what is set aside lies in the quarantine.
+        # Reports in the quarantine have ids, waiting ones the name of their connection; their routes differ.
         place = f"/api/quarantine/{quote(name, safe='')}" if name in aside else f"/api/reports/{quote(name, safe='')}"
         at.post(place, {"do": what, "reason": reason})
-        say(f"{name}: {'it is tried again' if what == 'retry' else 'it is dropped'}.")
+        say(f"{name}: {'requested a retry' if what == 'retry' else 'deleted'}.")

@@ -1,4 +1,4 @@
-"""Query the API for builds, buildsets, jobs and machines, with the commands of the reference's client."""
+"""Implement commands of the reference's client, which query the API for builds, buildsets, jobs and machines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATES = {
     "discard-trigger": {"trigger_queue_discarding": True},
     "pause-result": {"trigger_queue_paused": True, "result_queue_paused": True},
 }
-"""Requested state -> the flags to set."""
+"""Requested state -> the flags to set; all other FLAGS are cleared."""
 FLAGS = ("trigger_queue_discarding", "trigger_queue_paused", "result_queue_paused")
 BUILD = ("uuid", "job_name", "result", "start_time", "end_time", "duration", "voting", "final", "log_url", "nodeset",
          "error_detail", "pipeline", "event_id")  # fmt: skip
@@ -41,20 +41,22 @@ def _filters(*names: str) -> Callable[[F], F]:
     def decorate(command: F) -> F:
         for name in reversed(names):
             spelt = [f"--{name.replace('_', '-')}", *(["--job"] if name == "job_name" else [])]
-            more = "; * stands for any text" if name in ("project", "pipeline", "branch", "job_name") else ""
-            command = click.option(*spelt, name, multiple=True, help=f"Several are alternatives{more}.")(command)
+            more = ", * matches any text" if name in ("project", "pipeline", "branch", "job_name") else ""
+            command = click.option(
+                *spelt, name, multiple=True, help=f"Filter by this value{more}; repeat to allow several."
+            )(command)
         return command
 
     return decorate
 
 
 def _paged(command: F) -> F:
-    command = click.option("--skip", type=click.IntRange(0), default=0, show_default=True, help="Without the first.")(
-        command
-    )
-    return click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="At most.")(
-        command
-    )
+    command = click.option(
+        "--skip", type=click.IntRange(0), default=0, show_default=True, help="Skip this many results."
+    )(command)
+    return click.option(
+        "--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="Maximum number of results."
+    )(command)
 
 
 def _query(filters: Mapping[str, Any]) -> str:
@@ -64,7 +66,7 @@ def _query(filters: Mapping[str, Any]) -> str:
 def _each(value: Any) -> list[Any]:
     if isinstance(value, tuple):
         return list(value)
-    # The API takes true and false in lower case.
+    # The API expects true and false in lower case.
     return [] if value is None else [str(value).lower() if isinstance(value, bool) else value]
 
 
@@ -75,12 +77,12 @@ def _change(ref: Mapping[str, Any]) -> str:
 @click.command()
 @common
 @_filters("project", "pipeline", "job_name", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
-@truth("voting", "non_voting", "Only builds that vote, or that do not.")
-@truth("final", "not_final", "Only builds that count, or that were replaced by others.")
-@truth("held", "not_held", "Only builds that are held, or that are not.")
+@truth("voting", "non_voting", "List only voting or only non-voting builds.")
+@truth("final", "not_final", "List only final builds, or only builds that a later attempt replaced.")
+@truth("held", "not_held", "List only held builds, or only builds that are not held.")
 @_paged
 def builds(config: str | None, url: str | None, tenant: str | None, form: str | None, **filters: Any) -> None:
-    """List builds, those under way first, then the latest."""
+    """List builds: running ones first, then finished ones, latest first."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/builds?{_query(filters)}")
 
@@ -91,7 +93,7 @@ def builds(config: str | None, url: str | None, tenant: str | None, form: str | 
             for b in found
         ]  # fmt: skip
         heads = ("UUID", "JOB", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "SECONDS", "ENDED")
-        table(heads, rows, "No builds like these.")
+        table(heads, rows, "No matching builds.")
 
     show_answer(found, form, text)
 
@@ -101,7 +103,7 @@ def builds(config: str | None, url: str | None, tenant: str | None, form: str | 
 @_filters("project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "result")
 @_paged
 def buildsets(config: str | None, url: str | None, tenant: str | None, form: str | None, **filters: Any) -> None:
-    """List buildsets, those under way first, then the latest."""
+    """List buildsets: running ones first, then finished ones, latest first."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/buildsets?{_query(filters)}")
 
@@ -111,17 +113,17 @@ def buildsets(config: str | None, url: str | None, tenant: str | None, form: str
              b["result"] or "running", b["last_build_end_time"])
             for b in found
         ]  # fmt: skip
-        table(("UUID", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "ENDED"), rows, "No buildsets like these.")
+        table(("UUID", "PROJECT", "CHANGE", "BRANCH", "PIPELINE", "RESULT", "ENDED"), rows, "No matching buildsets.")
 
     show_answer(found, form, text)
 
 
 @click.command("build-info")
 @common
-@click.option("--uuid", "named", help="The same as UUID.")
-@click.option("--show-artifacts", is_flag=True, help="Print its artifacts.")
-@click.option("--show-inventory", is_flag=True, help="Print the machines that it used.")
-@click.option("--show-job-output", is_flag=True, help="Print its log.")
+@click.option("--uuid", "named", help="Same as UUID.")
+@click.option("--show-artifacts", is_flag=True, help="Print the build's artifacts.")
+@click.option("--show-inventory", is_flag=True, help="Print the inventory of the machines that the build used.")
+@click.option("--show-job-output", is_flag=True, help="Print the build's log.")
 @click.argument("uuid", required=False)
 def build_info(
     config: str | None,
@@ -134,10 +136,10 @@ def build_info(
     show_job_output: bool,
     uuid: str | None,
 ) -> None:
-    """Show one build."""
+    """Show the build UUID: its facts, or its log, artifacts or inventory."""
     wanted = uuid or named
     if not wanted:
-        raise click.UsageError("name the build: UUID")
+        raise click.UsageError("give the UUID of a build")
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/build/{quote(wanted, safe='')}")
     if show_job_output or show_inventory:
@@ -146,7 +148,7 @@ def build_info(
         return
     if show_artifacts:
         rows = [(one["name"], one["url"]) for one in found["artifacts"]]
-        show_answer(found["artifacts"], form, lambda: table(("NAME", "URL"), rows, "It left nothing."))
+        show_answer(found["artifacts"], form, lambda: table(("NAME", "URL"), rows, "The build has no artifacts."))
         return
 
     def text() -> None:
@@ -164,11 +166,11 @@ def _log(at: PageClient, build: Mapping[str, Any], name: str) -> str:
     place = build.get("log_url")
     if not place:
         raise UserError(f"build {build['uuid']} has no log")
-    # From the tenant's part on: what is before it is the public address, which may be unreachable from here.
+    # Match from `/t/` on: the part before it is the public URL, which may be unreachable from here.
     ours = re.search(rf"/t/[^/]+/logs/{re.escape(build['uuid'])}/$", urlsplit(place).path)
-    # The history stores addresses as they were; a token must not go to a log server of somebody else.
+    # The history may contain URLs of other log servers, which must not get the user's token.
     if ours is None:
-        raise UserError(f"its log is kept elsewhere, where no token of yours is sent: {place}{name}")
+        raise UserError(f"the log is on another server, to which Headgate does not send your token; open {place}{name}")
     return at.text(f"{ours[0]}{name}")
 
 
@@ -208,7 +210,7 @@ def freeze_job(
     branch: str,
     job: str,
 ) -> None:
-    """Show one job as it is frozen there."""
+    """Show the frozen job of a branch in a pipeline: its playbooks, nodeset and variables."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/{_frozen(pipeline, project, branch)}/freeze-job/{quote(job)}")
 
@@ -231,18 +233,18 @@ def _frozen(pipeline: str, project: str, branch: str) -> str:
 @click.command("node-list")
 @common
 def node_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
-    """List machines that builds have."""
+    """List the machines that builds use."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/nodes")
     rows = [(n["id"], ", ".join(n["type"]), n["state"], n["provider"], n["comment"]) for n in found]
     show_answer(
-        found, form, lambda: table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "Nobody has machines.")
+        found, form, lambda: table(("NODE", "LABELS", "STATE", "PROVIDER", "COMMENT"), rows, "No build uses machines.")
     )
 
 
 @click.command("node-set-state")
 @common
-@click.option("--reason", default="", help="The reason, shown with the machine.")
+@click.option("--reason", default="", help="The reason; shown with the machine.")
 @click.argument("node")
 @click.argument("state", type=click.Choice(["hold", "used"]))
 def node_set_state(
@@ -257,13 +259,13 @@ def node_set_state(
     """Hold a machine (hold), or delete it (used), once no build uses it."""
     at = pages(config, url)
     at.put(f"{at.of(tenant)}/nodes/{quote(node, safe='')}", {"state": state, "comment": reason})
-    show_answer({"uuid": node, "state": state}, form, lambda: say(f"{node}: {state}, once no build has it."))
+    show_answer({"uuid": node, "state": state}, form, lambda: say(f"{node}: {state} once no build uses it."))
 
 
 @click.command("nodeset-request-list")
 @common
 def nodeset_request_list(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
-    """List builds that wait for machines, or have them."""
+    """List builds that wait for machines or use them."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/nodeset-requests")
     rows = [
@@ -271,7 +273,7 @@ def nodeset_request_list(config: str | None, url: str | None, tenant: str | None
         for r in found
     ]
     heads = ("REQUEST", "STATE", "LABELS", "PIPELINE", "JOB", "SINCE")
-    show_answer(found, form, lambda: table(heads, rows, "Nobody waits for machines."))
+    show_answer(found, form, lambda: table(heads, rows, "No build waits for machines."))
 
 
 @click.command("nodeset-request-delete")
@@ -280,16 +282,16 @@ def nodeset_request_list(config: str | None, url: str | None, tenant: str | None
 def nodeset_request_delete(
     config: str | None, url: str | None, tenant: str | None, form: str | None, request: str
 ) -> None:
-    """End a request for machines: the build that waits for them is canceled."""
+    """Cancel a request for machines, and the build that waits for them."""
     at = pages(config, url)
     at.delete(f"{at.of(tenant)}/nodeset-requests/{quote(request, safe='')}")
-    show_answer({"uuid": request}, form, lambda: say(f"{request}: ended."))
+    show_answer({"uuid": request}, form, lambda: say(f"{request}: cancelled."))
 
 
 @click.command("manage-events")
 @common
-@click.option("--all-tenants", is_flag=True, help="Every tenant that you may see.")
-@click.option("--reason", default="", help="Why: the status shows it.")
+@click.option("--all-tenants", is_flag=True, help="Apply to every tenant that you may see.")
+@click.option("--reason", default="", help="The reason; shown in the status.")
 @click.argument("state", type=click.Choice(list(STATES)))
 def manage_events(
     config: str | None,
@@ -300,11 +302,11 @@ def manage_events(
     reason: str,
     state: str,
 ) -> None:
-    """Let events wait (pause-trigger) or discard them (discard-trigger), let results wait, too (pause-result), or
-    handle everything again (normal)."""
+    """Pause or resume the event queues of a tenant: queue trigger events without handling them (pause-trigger), discard
+    them (discard-trigger), pause trigger and result events (pause-result), or resume everything (normal)."""
     at = pages(config, url)
     names = [one["name"] for one in at.get("/api/tenants")] if all_tenants else [at.tenant(tenant)]
-    # Every flag is sent: a state replaces the one before as a whole.
+    # Send every flag, so that the new state fully replaces the previous one.
     flags = {name: STATES[state].get(name, False) for name in FLAGS}
     for name in names:
         at.post(f"/api/tenant/{quote(name, safe='')}/state", {**flags, "reason": reason or None})

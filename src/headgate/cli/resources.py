@@ -1,4 +1,4 @@
-"""Open what the settings name: connections, forges, clouds, tenants, the store."""
+"""Open the resources that the settings name: connections, forges, clouds, the tenant file, the store."""
 
 from __future__ import annotations
 
@@ -37,20 +37,19 @@ if TYPE_CHECKING:
     from headgate.adapters.git.engine import GitEngine
 
 SCRIPT_TIMEOUT_S = 60
-"""Seconds that the program in place of a tenant file may take."""
+"""Seconds that the program of `tenant_config_script` may run."""
 SSH = ("sshkey", "known_hosts")
-"""Options of plain git that name files of ssh."""
+"""Options of plain git that name files for ssh."""
 _CREDENTIALS = r"(://).*@"  # up to the last @: a password may contain others, and slashes
 
 
 def connections(settings: Settings) -> dict[str, GitConnection]:
-    """Return, by name, how the repositories of each connection are reached, for those that have any. Raise
-    UserError."""
+    """Return, by name, the connections that have repositories, plain git and forges alike. Raise UserError."""
     return {**plain(settings), **{name: one.git for name, one in connected(settings).items()}}
 
 
 def plain(settings: Settings) -> dict[str, GitConnection]:
-    """Return the connections of plain git."""
+    """Return the connections with the driver git."""
     return {
         name: GitConnection(
             name,
@@ -65,21 +64,19 @@ def plain(settings: Settings) -> dict[str, GitConnection]:
 
 
 def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
-    """Return how git reaches the servers of a connection that has a key or host keys of its own; None: with those
-    of the user."""
+    """Return git's ssh access for a connection with its own key or host keys, or None to use the user's."""
     paths = {name: str(settings.path.parent / Path(found[name]).expanduser()) for name in SSH if found.get(name)}
     if not paths:
         return None
-    # BatchMode: nobody is there to answer a prompt. ControlPath: a shared master connection would carry the key of
-    # another connection. ServerAliveInterval: a dead server ends git instead of blocking it for ever.
+    # BatchMode: nobody can answer a prompt. ControlPath: a shared master connection could use another connection's
+    # key. ServerAliveInterval: a dead server ends git instead of blocking it for ever.
     options = {"BatchMode": "yes", "ControlPath": "none", "ServerAliveInterval": "30"}
     if "sshkey" in paths:
-        # Without IdentitiesOnly, ssh offers the agent's keys first, and the server may know one of them as somebody
-        # else.
+        # Without IdentitiesOnly, ssh offers the agent's keys first, and the server may map one of them to another user.
         options |= {"IdentitiesOnly": "yes", "IdentityFile": f'"{paths["sshkey"]}"'}
     if "known_hosts" in paths:
-        # Only the operator's file vouches for the server: no system-wide file may add hosts, and ssh must not write its
-        # own findings into it. The quotes keep a path with blanks in one piece, as ssh splits these values itself.
+        # Trust only the operator's file: no system-wide file may add hosts, and ssh must not add any itself. The quotes
+        # protect paths with spaces, because ssh splits these values at spaces.
         options |= {"StrictHostKeyChecking": "yes", "UpdateHostKeys": "no"}
         options |= {"UserKnownHostsFile": f'"{paths["known_hosts"]}"', "GlobalKnownHostsFile": "/dev/null"}
     words = ["ssh", *(word for name, value in options.items() for word in ("-o", f"{name}={value}"))]
@@ -92,7 +89,7 @@ def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
 
 
 def _no_engine() -> GitEngine:
-    raise AssertionError("a driver looks into no repository while it connects")
+    raise AssertionError("a driver must not read repositories while it connects")
 
 
 def _alone(_connection: str) -> ForgeLimits:
@@ -104,11 +101,11 @@ def connected(
     engine: Callable[[], GitEngine] = _no_engine,
     limits: Callable[[str], ForgeLimits] = _alone,
 ) -> dict[str, Connected]:
-    """Return the forges by the names of their connections. Raise UserError for errors in a section."""
+    """Return the connected forges by connection name. Raise UserError for errors in a section."""
     found: dict[str, Connected] = {}
     for name, section in settings.connections.items():
         if is_forge(driver := driver_of(section)):
-            # As everywhere in the settings, an option without a value counts as not set.
+            # Everywhere in the settings, an option with an empty value counts as not set.
             filled = {key: value for key, value in section.items() if value}
             given = DriverOptions(
                 name, filled, settings.path.parent, engine, lambda: int(time.time() * 1000), limits(name)
@@ -134,7 +131,7 @@ def poke_secrets(settings: Settings) -> dict[str, str]:
 def poked(
     settings: Settings, tenants: Callable[[], Mapping[str, Tenant]], now_ms: Callable[[], int]
 ) -> dict[str, Poked]:
-    """Return the receivers of pokes, for each connection that has a secret for them."""
+    """Return a receiver of pokes for each connection that has a secret for them."""
 
     def projects() -> Iterator[TenantProject]:
         for tenant in tenants().values():
@@ -148,7 +145,7 @@ def driver_of(connection: Mapping[str, str]) -> str:
 
 
 def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
-    """Return the connections in the form of the API, without the passwords in their URLs."""
+    """Return the connections as the API shows them, without the passwords in their URLs."""
     sources = connections(settings)
     return tuple(
         ConnectionShape(
@@ -164,7 +161,7 @@ def connection_shapes(settings: Settings) -> tuple[ConnectionShape, ...]:
 
 
 def _server_of(found: Mapping[str, str]) -> dict[str, Any]:  # fields of ConnectionShape
-    """Return the further fields of a forge."""
+    """Return the fields of ConnectionShape that only forges have."""
     driver = driver_of(found)
     if driver not in FORGES:
         return {}
@@ -180,14 +177,14 @@ def _server_of(found: Mapping[str, str]) -> dict[str, Any]:  # fields of Connect
 
 
 def _host_of(found: Mapping[str, str]) -> str:
-    """Return the server of a forge: from its section, or the default of its driver."""
+    """Return the server of a forge from its section, or else the driver's default."""
     usual = FORGES[driver_of(found)].settings.get("server")
     return found.get("server") or (usual.default if usual is not None else "")
 
 
 def _shown(found: Mapping[str, str]) -> str:
-    """Return the target of a connection, for people. Addresses of webhooks and chats are secrets: of those, return
-    only the host, or the kind."""
+    """Return the target of a connection for people. URLs of webhooks and chats are secrets: return only their host or
+    kind."""
     match driver_of(found):
         case driver if driver in FORGES:
             server = _host_of(found)
@@ -210,12 +207,12 @@ def _baseurl(settings: Settings, url: str) -> str:
 
 
 def cloud_names(settings: Settings) -> list[str]:
-    """Return the connections that can make machines."""
+    """Return the names of the connections that can create machines."""
     return [name for name, section in settings.connections.items() if section.get("driver") in CLOUDS]
 
 
 def cloud(settings: Settings, name: str) -> Cloud:
-    """Return a cloud, without any request to it. Raise UserError for errors in its section, and MissingLibrary."""
+    """Return a cloud, without sending it a request. Raise UserError for errors in its section, and MissingLibrary."""
     section = {key: value for key, value in settings.connections[name].items() if value}
     try:
         return connect_cloud(section["driver"], CloudDriverOptions(name, section, settings.path.parent))
@@ -224,14 +221,14 @@ def cloud(settings: Settings, name: str) -> Cloud:
 
 
 def rate(settings: Settings, name: str) -> float:
-    """Return the limit on requests per second to a cloud; 0: none."""
+    """Return the limit on requests per second to a cloud, or 0 for no limit."""
     if not CLOUDS[settings.connections[name]["driver"]].rated:
         return 0.0
     return float(settings.connections[name].get("rate") or RATE.default)
 
 
 def tenants(settings: Settings, at: dict[str, GitConnection]) -> tuple[str, TenantFile]:
-    """Return the text of the tenant file, and its content; print the errors in it. Raise UserError."""
+    """Return the text and the parsed content of the tenant file; print the errors in it. Raise UserError."""
     text = tenant_text(settings)
     return text, loadable(settings, tenant_file(settings, at, text))
 
@@ -245,7 +242,7 @@ def tenant_file(settings: Settings, at: dict[str, GitConnection], text: str) -> 
 
 
 def loadable(settings: Settings, found: TenantFile) -> TenantFile:
-    """Print the errors in a tenant file. Raise UserError when none of it can be loaded."""
+    """Print the errors in a tenant file, and return it. Raise UserError if none of its tenants can be loaded."""
     for problem in (*found.warnings, *(problem for errors in found.refused.values() for problem in errors)):
         say(problem.render(), err=True)
     if found.refused and not found.tenants:
@@ -254,22 +251,24 @@ def loadable(settings: Settings, found: TenantFile) -> TenantFile:
 
 
 def tenant_text(settings: Settings) -> str:
-    """Return the text of the tenant file, or the output of the program in its place. Raise UserError."""
+    """Return the text of the tenant file, or the output of `tenant_config_script`. Raise UserError."""
     path, script = settings.tenant_config, settings.tenant_config_script
     try:
         if script is None:
             return path.read_text()
         done = subprocess.run([script], capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S)
     except UnicodeDecodeError as error:
-        raise UserError(f"{path}: the tenant file is not text: {error}") from error
+        raise UserError(f"{path}: the tenant file is not UTF-8 text: {error}") from error
     except OSError as error:
-        what = "the tenant file cannot be read" if script is None else "the program cannot be run"
+        what = "the tenant file cannot be read" if script is None else "the tenant_config_script cannot be run"
         raise UserError(f"{path}: {what}: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise UserError(f"{path}: it did not print the tenant file within {SCRIPT_TIMEOUT_S} s") from error
-    # The end of a program's output says why it failed; the beginning may be pages of progress.
+        raise UserError(f"{path}: the tenant_config_script did not finish within {SCRIPT_TIMEOUT_S} s") from error
+    # Quote the end of its output: the reason of a failure is there, and the beginning may be pages of progress.
     if done.returncode:
-        raise UserError(f"{path}: it ended with status {done.returncode}: {done.stderr.strip()[-1000:]}")
+        raise UserError(
+            f"{path}: the tenant_config_script ended with status {done.returncode}: {done.stderr.strip()[-1000:]}"
+        )
     return done.stdout
 
 
@@ -284,8 +283,7 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
 
 
 def speakers_of(settings: Settings) -> dict[str, Speaker]:
-    """Return, for each connection of plain git, how people approve on the pages. Raise UserError for an unknown
-    [auth]."""
+    """Return how people approve on the pages, for each plain git connection. Raise UserError for an unknown [auth]."""
     found = dict[str, Speaker]()
     for name, section in settings.connections.items():
         people = section.get("people", "")
@@ -297,24 +295,25 @@ def speakers_of(settings: Settings) -> dict[str, Speaker]:
 
 
 async def open_store(settings: Settings) -> Backend:
-    """Open the store. Raise UserError, also if a newer Headgate has written it, and StoreAway if no server answers."""
+    """Open the store. Raise UserError, also if a newer Headgate wrote the store, and StoreAway if no server answers."""
     return await _of_our_format(await open_url(settings.store_url))
 
 
 async def open_store_to_read(settings: Settings) -> Backend:
-    """Open the store beside the process that writes it. Raise what `open_store` raises."""
+    """Open the store for reading, while another process writes it. Raise the same errors as `open_store`."""
     url = settings.store_url
     return await _of_our_format(await (open_to_read(url) if url.startswith(SQLITE) else open_url(url)))
 
 
 async def _of_our_format(backend: Backend) -> Backend:
+    """Return the store, or close it and raise UserError if this version cannot read its format."""
     place = Map().system.formats
     try:
         entry = await backend.get(place.path)
-        # A new store has no such entry, which then stands for the first format.
+        # A store without this entry is new or has the first format.
         refuse_formats(place.decode(entry.value) if entry else Formats(1), codec.FORMAT)
     except (StoreError, ValueError) as error:
-        # Without this a rejected store would keep its lock or its connection for as long as the process lives.
+        # An unclosed store would keep its lock or its connection for the lifetime of the process.
         await backend.close()
         raise (user_error(error) if isinstance(error, StoreError) else UserError(str(error))) from error
     return backend

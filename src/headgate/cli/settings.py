@@ -1,4 +1,4 @@
-"""Read the settings file: INI, with the sections and names of `zuul.conf` where they exist."""
+"""Read the settings file: an INI file that uses the section and option names of `zuul.conf` where they exist."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ SEARCHED = ("~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
 
 
 OWN_NODE = "/headgate"
-"""Headgate's node in ZooKeeper, beside the reference's own tree, which is left alone."""
+"""Headgate's node in ZooKeeper. The reference's own tree stays untouched beside it."""
 
 
 class Idle(NamedTuple):
-    """Name an option of `zuul.conf` that has no effect here."""
+    """Name an option of `zuul.conf` that has no effect in Headgate."""
 
     section: str
     option: str
-    """Name of the option; empty: the whole section."""
+    """Name of the option; empty for the entire section."""
     where: str
     note: OptionNote
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Hold checked values; `get` supplies defaults."""
+    """Hold validated values; `get` supplies defaults."""
 
     path: Path
     values: Mapping[str, Mapping[str, str]]
     connections: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     authenticators: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     idle: tuple[Idle, ...] = ()
-    """Options in the file that have no effect here."""
+    """Options in the file that have no effect in Headgate."""
     warnings: tuple[str, ...] = ()
-    """What is to be changed in the file, although it still works."""
+    """Changes that the file needs, although it still works."""
 
     def get(self, section: str, option: str) -> str:
-        # An option that is set to nothing counts as not set, so that `%(NAME)s` of an empty variable gives the default.
+        # An empty value counts as not set, so that `%(NAME)s` with an empty variable gives the default.
         return self.values.get(section, {}).get(option) or OPTIONS[section][option].default
 
     def number(self, section: str, option: str, default: float = 0) -> float:
@@ -91,7 +91,7 @@ class Settings:
 
     @property
     def budgets(self) -> Budgets:
-        """Return the limits on how much configuration may say."""
+        """Return the limits on the size of configuration."""
 
         def most(option: str) -> int:
             return int(self.number("scheduler", option))
@@ -106,20 +106,20 @@ class Settings:
 
     @property
     def store_url(self) -> str:
-        """Return the URL of the store; the path of an SQLite file is absolute.  Raise UserError if no kind of store has
-        such a URL."""
-        # The order lets a `zuul.conf` work as it is: its [zookeeper] counts unless [store] says otherwise.
+        """Return the URL of the store, with an absolute path for an SQLite file. Raise UserError for a URL of an
+        unknown kind."""
+        # A `zuul.conf` works unchanged: its [zookeeper] applies unless [store] overrides it.
         url = self.get("store", "url") or self._zookeeper() or f"sqlite:///{self.state_dir / 'headgate.sqlite'}"
         if (scheme := scheme_of(url)) is None:
-            # Addresses with `@` may contain a password, which must not get into a log.
+            # URLs with `@` may contain a password, which must not get into a log.
             shown = url.partition("://")[0] + "://…" if "@" in url else url
             *others, last = shapes()
             known = f"{', '.join(others)} or {last}"
-            raise UserError(f"{self.path}: [store] url: {shown!r} is not known; it is {known}")
+            raise UserError(f"{self.path}: [store] url: unknown kind of store {shown!r}; write it as {known}")
         return f"{SQLITE}{self._absolute(url.removeprefix(SQLITE))}" if scheme == SQLITE else url
 
     def _zookeeper(self) -> str:
-        """Return the URL of the servers in the reference's section, with a node of Headgate's own."""
+        """Return the URL of the servers in [zookeeper], with Headgate's own node; empty if there are no servers."""
         hosts = self.get("zookeeper", "hosts")
         paths = {name: self.get("zookeeper", name) for name in ("tls_ca", "tls_cert", "tls_key")}
         files = {name: str(self._absolute(path)) for name, path in paths.items() if path}
@@ -129,16 +129,16 @@ class Settings:
 
     @property
     def session_timeout_s(self) -> float:
-        """Return the seconds without a sign of life after which a component counts as gone."""
+        """Return the seconds without contact after which a component counts as gone."""
         in_store = self.get("store", "url") or not self.get("zookeeper", "session_timeout")
         return self.number("store" if in_store else "zookeeper", "session_timeout")
 
     @property
     def dburi(self) -> str:
-        """Return the URL of the history's database; a relative SQLite file is relative to the settings file."""
+        """Return the URL of the history database, with the path of an SQLite file made absolute."""
         uri = self.get("database", "dburi") or f"sqlite:///{self.state_dir / 'history.sqlite'}"
         scheme, slashes, file = uri.partition(":///")
-        # A database in memory or a URI of SQLite is no path that could be resolved.
+        # An in-memory database or an SQLite URI has no path to resolve.
         if not scheme.startswith("sqlite") or not slashes or not file or file.startswith((":memory:", "file:")):
             return uri
         name, mark, query = file.partition("?")
@@ -146,7 +146,7 @@ class Settings:
 
     @property
     def messages_url(self) -> str:
-        """Return the URL of the messages' database: `sqlite:///<absolute path>`, or any other unchanged."""
+        """Return the URL of the message database, with the path of an SQLite file made absolute."""
         url = self.get("messages", "url") or f"sqlite:///{self.state_dir / 'messages.sqlite'}"
         scheme, slashes, file = url.partition("sqlite:///")
         return f"sqlite:///{self._absolute(file)}" if slashes and not scheme else url
@@ -158,11 +158,11 @@ class Settings:
 
     @property
     def application_keys_until(self) -> dict[str, float]:
-        """Return key -> the Unix time at which it expires, for each key that has one. Raise UserError for an
-        invalid time, or for one without a key before it."""
+        """Return the Unix times at which keys expire, by key. Raise UserError for an invalid time, or for one that
+        follows no key."""
         found = dict[str, float]()
         for app, keys in self.values.get("application_keys", {}).items():
-            # Each word is seen with the one before it, since a time belongs to the key in front of it.
+            # An expiry time belongs to the key directly before it.
             for before, word in pairwise(["", *keys.split()]):
                 if word.startswith(UNTIL):
                     found[before] = self._until(app, before, word.removeprefix(UNTIL))
@@ -176,7 +176,8 @@ class Settings:
         except ValueError:
             where = f"{self.path}: [application_keys] {app}"
             raise UserError(
-                f"{where}: {UNTIL}{text}: a time with its zone stands behind a key: KEY until=2026-12-31T00:00:00Z"
+                f"{where}: {UNTIL}{text}: write the expiry of a key with its time zone, after the key: "
+                "KEY until=2026-12-31T00:00:00Z"
             ) from None
         return moment.timestamp()
 
@@ -185,11 +186,11 @@ class Settings:
 
 
 def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the path of the settings file: as given, as HEADGATE_CONFIG says, `headgate.conf` here or in the nearest
-    directory above, or the first that exists of SEARCHED.  Raise UserError if there is none."""
+    """Return the path of the settings file: the given one, that of HEADGATE_CONFIG, `headgate.conf` in the current
+    directory or the nearest one above, or the first of SEARCHED that exists. Raise UserError if there is none."""
     if (path := _found(given, environment)) is None:
         raise UserError(
-            "there is no settings file here, nor in a directory above.\n"
+            "there is no settings file (headgate.conf) in this directory or in a directory above it.\n"
             "  headgate init             writes an example with comments into this directory\n"
             "  headgate run              starts Headgate with it"
         )
@@ -197,7 +198,7 @@ def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path
 
 
 def read_or_defaults(given: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the file that `find` finds; without one, return the defaults, for what needs no gate beside it. Raise
+    """Read the file that `find` finds, or return the defaults, for services that can run without a gate. Raise
     UserError, also for a named file that does not exist."""
     path = _found(given, environment)
     return read(path, environment) if path is not None else Settings(Path(NAME).absolute(), {})
@@ -207,16 +208,16 @@ def _found(given: str | None, environment: Mapping[str, str]) -> Path | None:
     named = given or environment.get("HEADGATE_CONFIG")
     if named:
         if not Path(named).is_file():
-            raise UserError(f"{named}: there is no such settings file; `headgate init` writes an example")
+            raise UserError(f"{named}: no such settings file; `headgate init` writes an example")
         return Path(named)
     above = (place / NAME for place in Path.cwd().parents)
     searched = (Path(NAME), *above, *(Path(candidate).expanduser() for candidate in SEARCHED))
-    # Unlike Path.is_file, this is False in a directory of another user, such as that of the system's Headgate.
+    # Unlike Path.is_file, os.path.isfile returns False below a directory that this user may not read, such as /etc's.
     return next((path for path in searched if os.path.isfile(path)), None)
 
 
 def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the file. Raise UserError with file and line of everything that is wrong, and the nearest known names."""
+    """Read the file. Raise UserError that lists all errors with file, line and similar known names."""
     ini, warnings = with_new_names(read_ini(path, environment), FORMER)
     values: dict[str, dict[str, str]] = {}
     named: dict[str, dict[str, dict[str, str]]] = {"connection *": {}, "auth *": {}}
@@ -233,12 +234,11 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
         if kind == section:
             values[section] = found
         else:
-            # The names may be quoted, so that configparser does not notice that `[connection a]` and `[connection "a"]`
-            # are one.
+            # Names may be quoted: configparser cannot detect that `[connection a]` and `[connection "a"]` are the same.
             name = section.partition(" ")[2].strip("\"' ")
             if name in named[kind]:
-                wrong.append(f"{ini.at(section)}: there are two sections [{section}]")
-            # a forge may use options that `found` lacks
+                wrong.append(f"{ini.at(section)}: there are two sections [{section}]; merge them")
+            # Drivers of forges read options of the reference that `found` lacks.
             named[kind][name] = dict(options) if options.get("driver") in FORGES else found
     if wrong:
         raise UserError("\n".join(wrong[:WRONG_MAX]))
@@ -246,8 +246,8 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _idle(ini: IniFile, section: str, kind: str, options: Mapping[str, str]) -> Iterator[Idle]:
-    """Yield the options of a section that only the reference has and that have no effect here; an empty option
-    means the whole section."""
+    """Yield the options of a section that only the reference has and that have no effect in Headgate. An empty option
+    means the entire section."""
     driver = options.get("driver") or "git" * (kind == "connection *")
     if kind not in OPTIONS and kind in NOTES:
         yield Idle(section, "", ini.at(section), NOTES[kind]["*"])
@@ -259,8 +259,8 @@ def _idle(ini: IniFile, section: str, kind: str, options: Mapping[str, str]) -> 
 
 
 def _options(kind: str, driver: str) -> Collection[str]:
-    """Return the names of options that have an effect; drivers of forges and reporters have their own, a missing
-    driver has none."""
+    """Return the names of options that have an effect. Drivers of forges and reporters have their own options; with an
+    unsupported driver, no option has an effect."""
     if kind == "connection *" and _lacking(driver):
         return {"driver"}
     if kind == "connection *" and driver in FORGES:
@@ -271,31 +271,31 @@ def _options(kind: str, driver: str) -> Collection[str]:
 
 
 def _lacking(driver: str) -> bool:
-    """Return whether the driver is one of the reference that Headgate lacks."""
+    """Return whether the reference has the driver but Headgate does not."""
     return driver in LACKING and driver not in FORGES and driver not in CLOUDS
 
 
 def _kind(section: str) -> str:
-    """Return the name in OPTIONS of the section's kind, which determines its options: `auth *` for `auth NAME`."""
+    """Return the section's key in OPTIONS, such as `auth *` for `auth NAME`."""
     word = section.partition(" ")[0]
     return f"{word} *" if section != word and {f"{word} *"} & {*OPTIONS, *NOTES} else section
 
 
 SHARED = ("driver", "canonical_hostname", "baseurl", "poll_delay", "approvals")
-"""Options of plain git that a connection of any forge may have."""
+"""Options of plain git that connections to any forge may have."""
 POKE_SECRET_MIN_CHARS = 16
 WRONG_MAX = 30
-"""Limit on the errors that are shown at once."""
+"""Limit on the number of errors in one message."""
 UNTIL = "until="
 """Prefix of the expiry time that may follow a key."""
 _REMARK = re.compile(r"\s[#;]")
-"""Matches a value that probably ends with what its author meant as a comment."""
+"""Matches a value that probably ends with an intended comment."""
 _ANY = Option("text", "", "")
-"""Option for any name in a section that takes all names."""
+"""Option for any name in a section that accepts all names."""
 _NEEDED = {
-    "git": ("baseurl", "the directory or URL its repositories are in"),
-    "queue": ("url", "where messages are posted, as http://HOST:5000/v1/APP/"),
-    "inventory": ("project", "whose objects it watches; and a partition"),
+    "git": ("baseurl", "the directory or URL of its repositories"),
+    "queue": ("url", "the URL to post messages to, such as http://HOST:5000/v1/APP/"),
+    "inventory": ("project", "the project whose objects it watches; it also needs a partition"),
 }
 """Driver of a connection -> the option without a default that it needs, and its meaning."""
 
@@ -303,7 +303,7 @@ _NEEDED = {
 def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> Iterator[str]:
     """Yield the errors in a section, each with its file and line."""
     if section == "DEFAULT":
-        yield f"{ini.at(section)}: [DEFAULT] is not used here: write each option into its own section"
+        yield f"{ini.at(section)}: [DEFAULT] is not supported: move its options to the sections that they belong to"
         return
     if kind not in OPTIONS:
         yield f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}"
@@ -321,27 +321,27 @@ def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> 
         if name == "driver" and kind == "connection *" and _lacking(value):
             continue
         if value and (why := _wrong(OPTIONS[kind].get(name, _ANY).kind, value)):
-            hint = "; a comment needs a line of its own" if _REMARK.search(value) else ""
+            hint = "; put a comment on its own line" if _REMARK.search(value) else ""
             yield f"{ini.at(section, name)}: {name} {why}{hint}"
     if kind == "connection *":
         yield from _lacks(ini, section, found)
 
 
 def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str]:
-    """Yield the options that a connection needs and lacks."""
+    """Yield an error for each option that a connection needs but lacks, and for a `webhook_token` that is too short."""
     driver = found.get("driver") or "git"
     if _lacking(driver):
         return
     row = FORGES.get(driver) or CLOUDS.get(driver) or REPORTERS.get(driver)
     needed, what = row.needed if row is not None else _NEEDED.get(driver, ("", ""))
-    # Queues that are served here have a known address.
+    # If this installation serves queues itself, their URL is known.
     own = driver == "queue" and not {"messages", "application_keys"}.isdisjoint(ini.sections)
     if driver == "inventory" and found.get("project") and not found.get("partition"):
-        needed, what = "partition", "whose objects it watches"
-    # Someone who records a signed poke could try short secrets on it, without asking any server.
+        needed, what = "partition", "the partition whose objects it watches"
+    # With a recorded poke, an attacker could brute-force a short secret offline.
     if driver == "git" and 0 < len(found.get("webhook_token", "")) < POKE_SECRET_MIN_CHARS:
         yield (
-            f"{ini.at(section, 'webhook_token')}: webhook_token needs {POKE_SECRET_MIN_CHARS} characters or more: "
+            f"{ini.at(section, 'webhook_token')}: webhook_token needs at least {POKE_SECRET_MIN_CHARS} characters: "
             "`openssl rand -hex 32` makes one"
         )
     if needed and not found.get(needed) and not own:
@@ -355,7 +355,7 @@ def _near_section(section: str) -> str:
 
 
 def _wrong(kind: str, value: str) -> str:
-    """Return why the value is not of this kind, or an empty string if it is."""
+    """Return why the value is not valid for this kind, or an empty string if it is."""
     kind, _, limits = kind.partition(":")
     if kind == "choice" and value not in (words := limits.split(",")):
         return f"must be one of {', '.join(words)}, not {value!r}"
@@ -366,7 +366,7 @@ def _wrong(kind: str, value: str) -> str:
             number = float(value)
         except ValueError:
             return f"must be a number, not {value!r}"
-        # `float` also accepts `inf` and `nan`, which no timeout or limit can use.
+        # `float` also accepts `inf` and `nan`, which make no sense as timeouts or limits.
         return "" if number >= 0 and math.isfinite(number) else f"must be a number of at least 0, not {value!r}"
     if kind == "integer":
         # `number` reads every value as a float, which is exact up to 2 ** 53.
@@ -387,8 +387,8 @@ def reference() -> str:
     lines = [
         "# Settings",
         "",
-        "One INI file; relative paths are relative to it. In values, `%(NAME)s` stands for an environment variable",
-        "whose name begins with `ZUUL_` or `HEADGATE_`, and `%%` for a per cent sign.",
+        "The settings are one INI file. Relative paths are relative to its directory. In values, `%(NAME)s` inserts an",
+        "environment variable whose name begins with `ZUUL_` or `HEADGATE_`, and `%%` stands for a percent sign.",
         "",
     ]
     for section, options in OPTIONS.items():

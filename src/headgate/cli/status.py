@@ -19,15 +19,15 @@ from headgate.gate.builds.report import duration
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
 
 INTERVAL_S = 0.5
-"""Seconds between two looks."""
+"""Seconds between two requests for the status."""
 NAMED_MAX = 3
-"""Number of jobs up to which an item shows all of them by name; with more, only those that run or failed."""
+"""An item with at most this many jobs shows all their names; with more, it names only running and failed ones."""
 _LOOK: Mapping[str, tuple[str, Style]] = {"SUCCESS": ("✔", "green"), "SKIPPED": ("-", "dim"), "CANCELED": ("×", "dim")}
 
 
 def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
-    """Draw one block per pipeline, one line per item and one mark per job. If there are more than `rows_max` lines,
-    each pipeline shows its head and the number of the rest."""
+    """Draw one block per pipeline, one line per item and one mark per job. If that takes more than `rows_max` lines,
+    each pipeline shows only its first items and the number of the others."""
     counts = [len(_items(pipeline)) for pipeline in status.pipelines]
     shares = counts if rows_max is None else _shares(counts, rows_max - 3 * len(counts) - len(status.problems))
     problems = (Text(f"{problem.project}: {problem.text}", "red") for problem in status.problems)
@@ -36,11 +36,11 @@ def board(status: StatusShape, rows_max: int | None = None) -> Drawing:
 
 
 def _stopped(state: StateShape) -> list[Text]:
-    """Return a line for each thing that an operator has stopped in the pipeline."""
+    """Return a line for each event queue of the tenant that an operator has paused."""
     stopped = {
-        "events start nothing and are discarded": state.trigger_queue_discarding,
-        "what happens starts nothing for now": state.trigger_queue_paused,
-        "results are not taken up for now": state.result_queue_paused,
+        "trigger events are discarded": state.trigger_queue_discarding,
+        "trigger events are paused": state.trigger_queue_paused,
+        "result events are paused": state.result_queue_paused,
     }
     why = f": {state.reason}" if state.reason else ""
     return [Text(f"{text}{why}", "yellow") for text, applies in stopped.items() if applies]
@@ -51,13 +51,13 @@ def _items(pipeline: PipelineShape) -> list[tuple[QueueShape, ItemShape]]:
 
 
 def _shares(counts: list[int], rows: int) -> list[int]:
-    """Give each pipeline as many lines as it needs; when there are too few, give all the same number, and at least
-    one."""
+    """Return the number of lines for each pipeline: as many as it needs, or a fair share, but at least one, if there
+    are too few."""
     shares = [0] * len(counts)
     wanting = [n for n, count in enumerate(counts) if count]
     rows = max(rows, len(wanting))
-    # Only pipelines that want more lines take part in the next round, so it ends when all are served or no line is
-    # left.
+    # Each round divides the remaining lines among the pipelines that need more, so this ends when none does or no line
+    # is left.
     while wanting and rows >= len(wanting):
         each = rows // len(wanting)
         for n in wanting:
@@ -73,15 +73,15 @@ def _pipeline(pipeline: PipelineShape, items_max: int) -> Drawing:
     noun = "item" if len(items) == 1 else "items"
     title = Text(pipeline.name, "bold") + Text(f"  {pipeline.manager}, {len(items)} {noun}", "dim")
     if pipeline.state == "error":
-        title += Text("  its records cannot be read; ask `headgate map check`", "red")
+        title += Text("  its records cannot be read; run `headgate map check`", "red")
     if pipeline.state == "disabled":
-        title += Text("  disabled after too many failures: nothing lands until its configuration is read again", "red")
+        title += Text("  disabled after too many failures: nothing lands until its configuration is reloaded", "red")
     if pipeline.closed:
         title += Text(f"  nothing lands: {pipeline.closed}", "yellow")
     table = TextTable(crop=True)
     above: QueueShape | None = None
     for queue, item in items[:items_max]:
-        if queue is not above and queue.window:  # without a window every change has a queue of its own
+        if queue is not above and queue.window:  # without a window, every change is in its own queue
             closed = f", nothing lands: {queue.closed}" if queue.closed else ""
             table.add_line(Text(f"  {queue.name}, window {queue.window}{closed}", "cyan"))
         above = queue
@@ -106,7 +106,7 @@ def _item(item: ItemShape) -> tuple[Text, Text, Text]:
 
 
 def _job(job: JobShape, brief: bool) -> Text:
-    """Show one job; when `brief`, name it only if it runs or failed."""
+    """Draw one job; when `brief`, name it only if it runs or failed."""
     mark, style = _look(job)
     if brief and not job.running and mark != "✘":
         return Text(mark, style)
@@ -125,14 +125,14 @@ def _look(job: JobShape) -> tuple[str, Style]:
 
 
 def unreachable(last: Drawing, why: str) -> Drawing:
-    """Draw the queues as last seen, with a note that they cannot be read now."""
-    return Block(Text(f"{why}; looking again", "red"), last)
+    """Draw the last known queues, with a note that the server does not answer."""
+    return Block(Text(f"{why}; retrying", "red"), last)
 
 
 @click.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
-@click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
-@click.option("--tenant", help="By default the only one.")
+@click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
+@click.option("--tenant", help="The tenant; optional if there is only one.")
 @click.option(
     "--once", is_flag=True, help="Print the status once and exit; the default if the output is not a terminal."
 )
@@ -150,14 +150,15 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
     if once or not terminal.moves:
         terminal.print(board(look()))
         return
-    # The first look may fail loudly: before anything was seen, the address is probably wrong.
+    # Let the first request fail with an error: the URL is probably wrong.
     seen = board(look())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the terminal is restored
+    # Exit through the context manager below, which restores the terminal.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with suppress(KeyboardInterrupt), LiveDrawing(terminal, screen=True) as live:
         while True:
             try:
                 shown = seen = board(look(), terminal.size[1])
-            except UserError as error:  # it answered before: it may be restarting
+            except UserError as error:  # the server answered before, so it is probably restarting
                 shown = unreachable(seen, str(error))
             live.update(shown)
             time.sleep(INTERVAL_S)

@@ -1,4 +1,4 @@
-"""Implement `headgate try`: run one job on work trees as they are, before anything is pushed."""
+"""Implement `headgate try`: run one job on local work trees, before anything is pushed."""
 
 from __future__ import annotations
 
@@ -58,34 +58,35 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 
 Pieces = tuple[str, ...]
-"""Encrypted pieces of a value, by which its plain text is looked up."""
+"""Encrypted pieces of a value, the key for looking up its plain text."""
 
 
 @click.command()
 @click.argument("job")
 @click.option("--config", metavar="FILE", help="The settings file.")
-@click.option("--tenant", metavar="NAME", help="When there are several.")
+@click.option("--tenant", metavar="NAME", help="The tenant; optional if there is only one.")
 @click.option(
     "--tree",
     "given",
     multiple=True,
     metavar="[PROJECT=]DIR",
-    help="A work tree that stands for its project; repeatable.  Default: the current one.",
+    help="A work tree to use for its project; repeatable.  Default: the current one.",
 )
-@click.option("--project", help="The project of the job, if it is not that of the first tree.")
+@click.option("--project", help="The project whose job to run.  Default: the project of the first work tree.")
 @click.option(
-    "--branch", help="The target branch of the simulated change.  Default: the one checked out, if it is a known one."
+    "--branch",
+    help="The target branch of the simulated change.  Default: the checked-out branch, if Headgate knows it.",
 )
-@click.option("--pipeline", help="Default: the first in which the project runs the job.")
+@click.option("--pipeline", help="The pipeline.  Default: the first one in which the project runs the job.")
 @click.option(
-    "--data", multiple=True, metavar="KEY=VALUE", help="A value that an earlier job would return; values are JSON."
+    "--data", multiple=True, metavar="KEY=VALUE", help="A value that an earlier job would return, as JSON; repeatable."
 )
 @click.option(
     "--secrets",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="A file of YAML that says what is in encrypted secrets: NAME: {KEY: VALUE}, as the job's playbooks see them.",
+    help="A YAML file with the plain text of encrypted secrets: NAME: {KEY: VALUE}, as the job's playbooks see them.",
 )
-@click.option("--keep", type=click.Path(path_type=Path), help="Keep the work directory and the logs here.")
+@click.option("--keep", type=click.Path(path_type=Path), help="Keep the work directory and the logs in this directory.")
 def command(
     job: str,
     config: str | None,
@@ -98,12 +99,12 @@ def command(
     secrets: Path | None,
     keep: Path | None,
 ) -> None:
-    """Run one job now, on work trees with all uncommitted changes, and show its log.
+    """Run JOB now on your work trees, with all uncommitted changes, and show its log.
 
-    The configuration of the work trees defines the job. It runs in the same sandbox as on executors; if that is not
-    possible, a message says so. Other repositories are as they landed, and jobs that it depends on do not run.
-    Unencrypted secrets are used as they are; --secrets supplies the encrypted ones. The exit status is 0 if the job
-    succeeded, and 1 otherwise.
+    The configuration in the work trees applies. The job runs in the same sandbox as on executors; if that is not
+    possible, the command prints a warning. For all other repositories, it uses their branch heads. Jobs that JOB
+    depends on do not run. Unencrypted secrets work unchanged; supply encrypted ones with --secrets. The exit status is
+    0 if the job succeeded, and 1 otherwise.
     """
     check_git()
     settings = read(find(config))
@@ -123,7 +124,7 @@ def command(
     opened = given_secrets(frozen_job, secrets)
     if frozen_job.dependencies and not data:
         names = ", ".join(d.name for d in frozen_job.dependencies)
-        say(f"{job} comes after {names}: give what that would return with --data KEY=VALUE", err=True)
+        say(f"{job} depends on {names}: pass data that they would return with --data KEY=VALUE", err=True)
     try:
         returned = parse(list(data))
     except ValueError as error:
@@ -139,7 +140,7 @@ def _tenant(given: ReadingOptions) -> LoadedTenant:
     """Return the only tenant. Raise ConfigErrors, UserError."""
     tenants = given.tenants()
     if len(tenants) > 1:
-        raise UserError(f"say which tenant with --tenant; there are {', '.join(tenants)}")
+        raise UserError(f"choose a tenant with --tenant: {', '.join(tenants)}")
     return next(iter(tenants.values()))
 
 
@@ -151,7 +152,7 @@ def _job(
     found: list[ProjectWorkTree],
     branch: str | None,
 ) -> tuple[GraphPlace, FrozenJob]:
-    """Find the job, and the graph it is in. Raise ConfigErrors, UserError."""
+    """Find the job and its graph. Raise ConfigErrors, UserError."""
     source = loaded.tenant.find(project)
     own_branch = next((tree.branch for tree in found if source and tree.source.project == source.project), branch)
     known: dict[str, list[str]] = {}
@@ -183,7 +184,7 @@ def _spec(loaded: LoadedTenant, place: GraphPlace, job: FrozenJob, found: list[P
         tenant=loaded.tenant.name,
         pipeline=pipeline.name,
         item=item.id,
-        # A person who tries a job wants to see its first failure, not the result of the third attempt.
+        # The user wants to see the first failure, not the result of the third attempt.
         job=replace(job, attempts_max=1),
         change=change,
         zuul=variables(item, buildset, job, build, loaded.tenant.name, pipeline),
@@ -195,15 +196,15 @@ def _spec(loaded: LoadedTenant, place: GraphPlace, job: FrozenJob, found: list[P
 async def _run(
     settings: Settings, spec: BuildSpec, found: list[ProjectWorkTree], secrets: GivenSecrets, place: Path, keep: bool
 ) -> BuildOutcome:
-    # The build's programs run in other directories.
+    # Use an absolute path, because the build's programs run in other directories.
     place = place.absolute()
     engine = GitEngine(place / "git", connections(settings))
     checkout = Directories({tree.source.project: (tree.path, tree.branch) for tree in found}, engine)
     how = dataclasses.replace(runner_settings(settings, socket.gethostname()), keep_work_dir=keep)
-    # Headgate's own machines are out of reach, as they are for jobs on an executor.
+    # As on an executor, the job must not reach the machines that run Headgate (`fleet`).
     runner = ProcessRunner(place / "builds", place / "logs", checkout, how, secrets, fleet=lambda: named(settings))
     if how.sandbox == "none":
-        say(f"{settings.path}: [executor] sandbox = none: the job reads and writes what you can", err=True)
+        say(f"{settings.path}: [executor] sandbox = none: the job can read and write everything that you can", err=True)
 
     def copy(chunk: bytes) -> None:
         sys.stdout.buffer.write(chunk)
@@ -213,9 +214,8 @@ async def _run(
 
 
 async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], None]) -> BuildOutcome:
-    """Run a build, and pass its log to `say` as it is written. After a cancellation, nothing of the build keeps
-    running."""
-    # The real executor runs on a store of its own: a job that is tried takes the same code paths as anywhere else.
+    """Run a build, and pass its log to `say` while it runs. A cancellation also ends the build's processes."""
+    # Use the real executor, with an in-memory store, so that the job takes the same code paths as in production.
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: int(time.time() * 1000))
     executor, stop, answered = Executor(context, runner, ExecutorSettings(1)), asyncio.Event(), asyncio.Event()
@@ -230,7 +230,7 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
         answered.set()
 
     async def tell() -> None:
-        # The log ends when the answer is there and all of the file has been read, so that no line is lost.
+        # `follow` ends once the answer has arrived and the file is read completely, so that no line is lost.
         async for chunk in follow(runner.log_root / spec.build / "job-output.txt", answered.is_set):
             say(chunk)
         stop.set()
@@ -238,7 +238,7 @@ async def run(spec: BuildSpec, runner: ProcessRunner, say: Callable[[bytes], Non
     try:
         await run_until(stop, context.mirror.run(), executor.membership.serve(executor.run, stop), ask(), tell())
     finally:
-        # Also after a cancellation: processes of the build would otherwise outlive the command.
+        # Also on cancellation: otherwise the build's processes would outlive the command.
         await runner.close()
     return msgspec.json.decode(answers[0], type=BuildOutcome)
 
@@ -264,21 +264,21 @@ class GivenSecrets:
         self._clear = clear
 
     async def opened(self, connection: str, project: str, data: Any) -> Any:
-        """See `ports.secrets`."""
+        """Return the data with encrypted values replaced by their given plain texts; see `ports.secrets`."""
         return self._opened(project, data)
 
     async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
-        """Return an empty value: no job follows one that is tried."""
+        """Return an empty value: no later job will read it."""
         return Sealed(connection, project)
 
     async def unsealed(self, sealed: Sealed) -> bytes:
-        """See `ports.secrets`."""
-        raise SecretError("no job came before one that is tried")
+        """Raise SecretError: there is no earlier job; see `ports.secrets`."""
+        raise SecretError("`headgate try` runs no earlier job that could have returned this secret")
 
     def _opened(self, project: str, data: Any) -> Any:
         if (pieces := _pieces(data)) is not None:
             if (project, pieces) not in self._clear:
-                raise SecretError(f"a secret of {project} is encrypted, and --secrets does not say what is in it")
+                raise SecretError(f"a secret of {project} is encrypted, and --secrets does not supply its value")
             return self._clear[project, pieces]
         if isinstance(data, dict):
             return {key: self._opened(project, value) for key, value in data.items()}
@@ -286,10 +286,10 @@ class GivenSecrets:
 
 
 def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
-    """Return the secrets that the job's playbooks read. Raise UserError for missing ones, and for those that no
+    """Return the secrets that the job's playbooks read. Raise UserError for missing secrets, and for secrets that no
     playbook reads."""
     contents = _read(path) if path is not None else {}
-    # Values from an OpenID provider are made at run time; nobody can give them beforehand.
+    # Tokens of an OpenID provider exist only at run time, so the user cannot supply them.
     wanted = {s.name: s for book in (*job.pre_run, *job.run, *job.post_run) for s in book.secrets if s.oidc is None}
     if unknown := [name for name in contents if name not in wanted]:
         known = ", ".join(wanted) or "none"
@@ -306,8 +306,7 @@ def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
                 if value is None:
                     missing.append(".".join((secret.name, *keys)))
                 else:
-                    # The ciphertext is the key: the runner asks for a value in its encrypted form, without the secret's
-                    # name.
+                    # Use the ciphertext as the key: the runner passes the encrypted value without the secret's name.
                     clear[_short(secret), pieces] = _text(value, path, secret.name, keys)
     if missing:
         raise UserError(_lacking(job, list(dict.fromkeys(missing)), path))
@@ -317,7 +316,7 @@ def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
 def _lacking(job: FrozenJob, missing: list[str], path: Path | None) -> str:
     first, _, rest = missing[0].partition(".")
     names = ", ".join(missing)
-    where = f"add it to {path}" if path is not None else "say what they are in a file, --secrets FILE"
+    where = f"add it to {path}" if path is not None else "supply their values with --secrets FILE"
     return f"secrets of job {job.name} are encrypted: {names}; {where}, such as\n  {first}: {{{rest or 'data'}: …}}"
 
 
@@ -331,7 +330,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}:{wrong.line}: {wrong.text}") from wrong
     if found is None or isinstance(found, dict):
         return found or {}
-    raise UserError(f"{path}: this must be a mapping of secrets to what is in them, such as\n  pypi: {{token: …}}")
+    raise UserError(f"{path}: this must be a mapping of secrets to their values, such as\n  pypi: {{token: …}}")
 
 
 def _value(value: Any, keys: tuple[str, ...]) -> Any:
@@ -345,7 +344,7 @@ def _value(value: Any, keys: tuple[str, ...]) -> Any:
 
 def _text(value: Any, path: Path | None, name: str, keys: tuple[str, ...]) -> str:
     if not isinstance(value, str):
-        raise UserError(f"{path}: {'.'.join((name, *keys))} must be text; write it in quotes")
+        raise UserError(f"{path}: {'.'.join((name, *keys))} must be a string; put it in quotes")
     return value
 
 
@@ -355,12 +354,12 @@ def _short(secret: PlaybookSecret) -> str:
 
 
 def _pieces(data: Any) -> Pieces | None:
-    """Return the encrypted pieces of a value; None if it is not encrypted."""
+    """Return the encrypted pieces of a value, or None if it is not encrypted."""
     return tuple(data[ENCRYPTED]) if isinstance(data, dict) and list(data) == [ENCRYPTED] else None
 
 
 def _encrypted(data: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Pieces]]:
-    """Yield every encrypted value, and the path to it."""
+    """Yield the path and the pieces of every encrypted value."""
     if (pieces := _pieces(data)) is not None:
         yield keys, pieces
     elif isinstance(data, dict | list):

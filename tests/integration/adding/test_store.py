@@ -88,5 +88,7 @@ async def test_what_is_no_slate_is_told_with_what_to_do(tmp_path: Path, row: Non
 
 
 def test_a_url_that_no_store_has_names_all_shapes(tmp_path: Path, row: None) -> None:
-    with pytest.raises(UserError, match=r"'slat://x' is not known; it is .*etcd://.*, slate://FILE or memory:$"):
+    with pytest.raises(
+        UserError, match=r"unknown kind of store 'slat://x'; write it as .*etcd://.*, slate://FILE or memory:$"
+    ):
         _ = named(tmp_path, "slat://x").store_url

@@ -149,7 +149,7 @@ def test_a_hook_of_somebody_else_is_left_alone_and_without_settings_it_is_said_w
     monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
     at = repositories.hub / "code"
     said = CliRunner().invoke(hook, ["install", str(at)])
-    assert said.exit_code == 0 and "say --page" in said.output and not (at / "hooks/post-receive").exists()
+    assert said.exit_code == 0 and "give --page" in said.output and not (at / "hooks/post-receive").exists()
     theirs = at / "hooks/post-receive"
     theirs.parent.mkdir(exist_ok=True)
     theirs.write_text("#!/bin/sh\nmail\n")

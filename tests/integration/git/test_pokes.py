@@ -147,7 +147,7 @@ def test_the_hook_tells_of_each_push_and_of_no_note(
     listener.open.set()
     with in_a_directory_without_settings(tmp_path, monkeypatch):
         said = installed(tmp_path, listener.port, at)
-    assert said.exit_code == 0 and "Headgate looks at it" in said.output, said.output
+    assert said.exit_code == 0 and "Headgate accepted the test poke" in said.output, said.output
     assert (at / "hooks/headgate-poke").stat().st_mode & 0o007 == 0
     assert SECRET not in (at / "hooks/headgate-poke").read_text()
     run_git("push", "-q", "origin", "HEAD:refs/notes/headgate", at=work)
@@ -207,7 +207,7 @@ def test_nothing_in_a_repository_chooses_what_is_written_or_run(
     monkeypatch.setattr(Path, "replace", replaced)
     with in_a_directory_without_settings(tmp_path, monkeypatch):
         said = installed(tmp_path, listener.port, at)
-    assert "Headgate looks at it" in said.output, said.output
+    assert "Headgate accepted the test poke" in said.output, said.output
     assert precious.read_text() == "precious" and not evil.exists()
 
 
@@ -226,7 +226,7 @@ def test_a_push_waits_for_no_answer_and_fails_for_none(
         assert len(listener.of(2)) == 2 and not listener.open.is_set()  # nobody has answered, and the push has ended
         listener.open.set()
         said = installed(tmp_path, 1, at)  # if nobody listens
-    assert said.exit_code == 0 and "pushes here are seen at Headgate's next poll alone" in said.output
+    assert said.exit_code == 0 and "so Headgate sees pushes here only when it polls" in said.output
     monkeypatch.setenv("GL_REPO", "of\nno name")
     run_git("push", "-q", "origin", "HEAD:refs/for/master/two", at=work)
     (at / "hooks/headgate-poke").unlink()
@@ -237,8 +237,8 @@ def test_a_push_waits_for_no_answer_and_fails_for_none(
 
 def test_what_cannot_be_printed_or_installed_is_said(repositories: Repositories, tmp_path: Path) -> None:
     for said, why in (
-        (printed(tmp_path, "mine"), "[web] root does not say where the pages are"),
-        (printed(tmp_path, "--url", "https://h", "other"), "there is no connection 'other' of plain git"),
+        (printed(tmp_path, "mine"), "[web] root is not the http or https URL of the pages"),
+        (printed(tmp_path, "--url", "https://h", "other"), "there is no connection 'other' with the driver git"),
         (printed(tmp_path, "--url", "https://h", "mine", token=""), "has no webhook_token"),
         (printed(tmp_path, "--url", "https://h", "mine", token="short"), "webhook_token needs 16 characters"),
     ):
@@ -246,5 +246,5 @@ def test_what_cannot_be_printed_or_installed_is_said(repositories: Repositories,
     other = tmp_path / "other"
     other.write_text("#!/bin/sh\n")
     said = CliRunner().invoke(hook, ["install", "--poke", str(other), str(repositories.hub / "code")])
-    assert said.exit_code and "is not what `headgate hook poke CONNECTION` prints" in str(said.exception)
+    assert said.exit_code and "is not a poke hook; run `headgate hook poke CONNECTION`" in str(said.exception)
     assert not (repositories.hub / "code/hooks/headgate-poke").exists()

@@ -90,9 +90,9 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
         assert "RUNM_PARTITION  part0" in await shell("helpenv")
         assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings", "beside who serves it"
         refused = await Shell(address, tmp_path)("fsck", "--store", store, "--repair", status=1)
-        assert "stop it to repair; without --repair this looks beside it" in refused
+        assert "stop it for a repair; without --repair, this works while it runs" in refused
     assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings"
-    assert "is it running there" in await Shell(address, tmp_path)("provider list", status=14)
+    assert "is the service running there" in await Shell(address, tmp_path)("provider list", status=14)
 
 
 @pytest.mark.long
@@ -109,7 +109,7 @@ async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
         for name in ("part0", "part1"):
             await shell("partition", "create", stdin=f"name: {name}")
         read = ("import", "-t", "runm.machine", "-f")
-        assert "broken.csv:102: name must be there" in await shell(*read, str(tmp_path / "broken.csv"), status=1)
+        assert "broken.csv:102: name must be set" in await shell(*read, str(tmp_path / "broken.csv"), status=1)
         said = await shell(*read, str(tmp_path / "machines.csv"), status=1)
         assert "249 created, 0 updated, 0 unchanged, 1 refused" in said
         assert "machines.csv:202: name has 301 bytes; at most 255 are allowed" in said

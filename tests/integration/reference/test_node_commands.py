@@ -86,7 +86,7 @@ async def test_the_commands_tell_what_is_there_and_steer_it(world: World, monkey
     async with commands(world, monkeypatch) as say:
         assert await say("providers") == "There are no providers.\n"
         assert await say("flavors") == "There are no flavors.\n"
-        assert await say("accounts") == "No machine was ever made.\n"
+        assert await say("accounts") == "Headgate has not created any machines.\n"
         await furnish(world)
         assert cells(await say("providers")) == [["main", "git.example%2Fconfig/main", "small"]]
         (provider,) = json.loads(await say("providers", "--format", "json"))
@@ -102,7 +102,7 @@ async def test_the_commands_tell_what_is_there_and_steer_it(world: World, monkey
 async def accounts_are_told_and_forgotten(world: World, say: Say) -> None:
     told = await say("accounts")
     assert [row[:4] for row in cells(told)] == [["a1", "gone", "west", "0"], ["b2", "sky", "2", "made"]]
-    assert "the launcher's settings do not have it" in told and "another installation: instance/i-7" in told
+    assert "not in the launcher's settings" in told and "another installation: instance/i-7" in told
     assert [one["id"] for one in json.loads(await say("accounts", "--json"))] == ["a1", "b2"]
     assert "takes away by itself" not in await say("forget", "a1", "--reason", "the cloud is closed")
     context = world.running.context

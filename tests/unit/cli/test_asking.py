@@ -128,7 +128,7 @@ def test_a_log_is_asked_for_where_this_server_serves_it(
     if asked:
         assert told.exit_code == 0 and server.asked[-1][1] == asked
     else:
-        assert isinstance(told.exception, UserError) and "is kept elsewhere" in str(told.exception)
+        assert isinstance(told.exception, UserError) and "is on another server" in str(told.exception)
 
 
 def test_the_graph_of_a_branch_is_shown(server: Server) -> None:
@@ -175,7 +175,7 @@ def test_the_token_of_a_profile_goes_where_the_profile_says_alone(server: Server
 
 def test_a_profile_that_cannot_be_used_is_named(server: Server, tmp_path: Path) -> None:
     for file, mode, name, why in (
-        (None, 0, "mine", "no file of profiles"),
+        (None, 0, "mine", "no profile file"),
         (".zuul.conf", 0o644, "mine", "chmod 600"),
         (".zuul.conf", 0o600, "none", "there are mine, bare"),
         (".zuul.conf", 0o600, "bare", "needs a url"),

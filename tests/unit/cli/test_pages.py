@@ -91,6 +91,6 @@ def test_a_proxy_of_the_environment_is_shown_nothing_for_this_machine(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{server.server_port}")
     for base in ("http://[::1]", "http://127.0.0.1", "http://[::1]:1"):
-        with pytest.raises(UserError, match="no Headgate answers there"):
+        with pytest.raises(UserError, match="Headgate does not answer"):
             PageClient(base, "secret").post("/api/x", {})
     assert server.asked == []

@@ -67,11 +67,11 @@ def test_an_escaped_token_is_no_reference_to_the_environment(file: Path) -> None
 def test_a_certificate_is_not_checked_where_a_profile_says_so(file: Path) -> None:
     file.write_text("[one]\nurl = https://gate.example\nverify_ssl = False\n[two]\nurl = a\nverify_ssl = perhaps\n")
     assert not profile("one").verify
-    with pytest.raises(UserError, match=r"\[two\] verify_ssl is true or false, not perhaps"):
+    with pytest.raises(UserError, match=r"\[two\] verify_ssl must be true or false, not perhaps"):
         profile("two")
 
 
 def test_a_password_is_refused_with_what_to_do(file: Path) -> None:
     file.write_text("[one]\nurl = https://gate.example\nusername = ann\npassword = p\n")
-    with pytest.raises(UserError, match="takes no passwords; put a token there, as auth_token"):
+    with pytest.raises(UserError, match="does not support passwords; set auth_token to a token"):
         profile("one")

@@ -27,26 +27,26 @@ def settings(tmp_path: Path, text: str) -> Path:
         ("[web]\nport = 1\nporte = 9000\n", r"headgate.conf:3: unknown option 'porte' in \[web\]; did you mean 'port'"),
         ("[web]\nport = many\n", r"headgate.conf:2: port must be a whole number, not 'many'"),
         ("[web]\nport = 9000.5\n", r"headgate.conf:2: port must be a whole number"),
-        ("[web]\nport = 9000  # ours\n", r"headgate.conf:2: port .*'9000  # ours'; a comment needs a line of its own"),
+        ("[web]\nport = 9000  # ours\n", r"headgate.conf:2: port .*'9000  # ours'; put a comment on its own line"),
         ("[web]\nport = 70000\n", r"headgate.conf:2: port must be from 0 to 65535, not '70000'"),
         ("[executor]\ndefault_timeout = nan\n", r"headgate.conf:2: default_timeout must be a number of at least 0"),
         ("[executor]\ndefault_timeout = inf\n", r"headgate.conf:2: default_timeout must be a number of at least 0"),
         ("[executor]\n# builds = 1\nlog_dir = builds\nbuilds = -1\n", r"headgate.conf:4: builds must be from 1"),
         ("[web]\nport = 1\nport = 2\n", r"headgate.conf:3: port is set twice in \[web\]"),
-        ("[web]\n[web]\n", r"headgate.conf:2: \[web\] is there twice"),
-        ("[web]\nport\n", r"headgate.conf:2: .* is neither a heading"),
-        ("[DEFAULT]\nport = 1\n", r"headgate.conf:1: \[DEFAULT\] is not used here"),
+        ("[web]\n[web]\n", r"headgate.conf:2: \[web\] occurs twice"),
+        ("[web]\nport\n", r"headgate.conf:2: .* is neither a section heading"),
+        ("[DEFAULT]\nport = 1\n", r"headgate.conf:1: \[DEFAULT\] is not supported"),
         ("[connection]\ndriver = git\n", r"headgate.conf:1: unknown section \[connection\]; it needs a name"),
         ("[web]\nroot = %(ZUUL_NOT_SET)s\n", r"headgate.conf:2: the environment variable ZUUL_NOT_SET is not set"),
         ("[web]\nroot = %(HOME)s\n", r"headgate.conf:2: %\(HOME\)s: only variables whose names begin with ZUUL_"),
         ("[auth a]\nskew = long\n", r"headgate.conf:2: skew must be a number, not 'long'"),
         ("[executor]\nsandbox = maybe\n", r"headgate.conf:2: sandbox must be one of auto, bwrap, container, none"),
         ("[connection x]\ndriver = git\n", r"\[connection x\] needs a baseurl"),
-        ("[connection x]\ndriver = inventory\n", r"\[connection x\] needs a project: whose objects"),
+        ("[connection x]\ndriver = inventory\n", r"\[connection x\] needs a project: the project whose objects"),
         ("[connection x]\ndriver = inventory\nproject = lab\n", r"\[connection x\] needs a partition"),
         (
             "[connection x]\ndriver = queue\nbaseurl = here\n",
-            r"\[connection x\] needs a url: where",
+            r"\[connection x\] needs a url: the URL to post",
         ),
         (
             "[connection x]\ndriver = kafka\n",
@@ -54,7 +54,7 @@ def settings(tmp_path: Path, text: str) -> Path:
         ),
         ("[notices]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
         ("[published_events]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
-        ("[web]\nroot = https://[x\n", r"headgate.conf:2: root is a URL whose host or port cannot be read"),
+        ("[web]\nroot = https://[x\n", r"headgate.conf:2: root is a URL with an invalid host or port"),
         ("[connection x]\ndriver = github\nserver = https://git.example:99999\n", r"headgate.conf:3: server is a URL"),
         ("port = 1\n", r"this is not a settings file"),
     ],
@@ -154,7 +154,7 @@ def test_defaults_stand_for_a_file_that_nobody_named(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert read_or_defaults(None, {}).state_dir == tmp_path / "state"
     for given, environment in (("none.conf", {}), (None, {"HEADGATE_CONFIG": "none.conf"})):
-        with pytest.raises(UserError, match=r"none\.conf: there is no such settings file"):
+        with pytest.raises(UserError, match=r"none\.conf: no such settings file"):
             read_or_defaults(given, environment)
 
 
@@ -174,13 +174,13 @@ def test_a_program_may_print_the_tenant_file(tmp_path: Path) -> None:
     for text, words in (
         ("echo '- tenant: {name: a}'", "tenant a: 0 projects"),
         ("echo '- tenant: {name: a, sauce: b}'", "did you mean 'source'"),
-        ("echo alas >&2; exit 3", "it ended with status 3: alas"),
+        ("echo alas >&2; exit 3", "the tenant_config_script ended with status 3: alas"),
     ):
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o700)
         assert words in CliRunner().invoke(check, ["--config", str(file)]).output
     program.unlink()
-    assert "the program cannot be run" in CliRunner().invoke(check, ["--config", str(file)]).output
+    assert "the tenant_config_script cannot be run" in CliRunner().invoke(check, ["--config", str(file)]).output
 
 
 def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:

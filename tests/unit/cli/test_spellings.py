@@ -76,12 +76,12 @@ def test_what_is_typed_there_is_asked_here(
 @pytest.mark.parametrize(
     ("typed", "why"),
     [
-        ("autohold p --project p j", "PROJECT once"),
-        ("autohold --project p", "JOB once"),
-        ("enqueue --pipeline g --project p", "CHANGE once"),
-        ("dequeue --pipeline g --project p", "one of CHANGE"),
-        ("dequeue --pipeline g --project p 1,1 --ref r", "one of CHANGE"),
-        ("promote --pipeline g", "which changes"),
+        ("autohold p --project p j", "PROJECT exactly once"),
+        ("autohold --project p", "JOB exactly once"),
+        ("enqueue --pipeline g --project p", "CHANGE exactly once"),
+        ("dequeue --pipeline g --project p", "exactly one of CHANGE"),
+        ("dequeue --pipeline g --project p 1,1 --ref r", "exactly one of CHANGE"),
+        ("promote --pipeline g", "at least one change"),
         ("builds --voting maybe", "maybe"),
         ("builds --voting --non-voting", "exclude"),
         ("node-set-state u ready", "ready"),

@@ -45,7 +45,7 @@ def test_who_else_might_read_it_cannot_any_more(
     path.write_text(GOOD)
     path.chmod(was)
     assert TokenFile(path, ours).made() == GOOD
-    assert mode(path) == becomes and "others could read or change it" in caplog.text
+    assert mode(path) == becomes and "other users could read or change this file" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "short", "two words of a token", "a\x1btoken of escapes", "ünïcödetökenünïcöde"])
@@ -138,9 +138,9 @@ def test_a_token_of_the_environment_goes_to_no_stranger_at_a_guessed_address(
     conf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADGATE_TOKEN", GOOD)
-    with pytest.raises(UserError, match=f"id {STRANGER}.*not shown the token"):
+    with pytest.raises(UserError, match=f"id {STRANGER}.*did not send your token"):
         pages(str(conf), None)
-    with pytest.raises(UserError, match="not shown the token"):
+    with pytest.raises(UserError, match="did not send your token"):
         token_for("127.0.0.1", 1, str(conf), guessed=True)
     assert pages(str(conf), "http://127.0.0.1:1").token == token_for("127.0.0.1", 1, str(conf)) == GOOD, "it is named"
 
@@ -148,7 +148,7 @@ def test_a_token_of_the_environment_goes_to_no_stranger_at_a_guessed_address(
 def test_a_token_of_the_command_line_goes_to_no_stranger_at_a_guessed_address(conf: Path) -> None:
     with click.Context(group) as context:
         context.params = {"auth_token": GOOD}
-        with pytest.raises(UserError, match="not shown the token"):
+        with pytest.raises(UserError, match="did not send your token"):
             pages(str(conf), None)
         assert pages(str(conf), "http://127.0.0.1:1").token == GOOD, "it is named"
 
@@ -171,4 +171,4 @@ def test_the_inventory_s_commands_show_no_token_to_a_stranger_at_the_usual_addre
     monkeypatch.delenv("RUNM_HOST", raising=False)
     monkeypatch.setenv("HEADGATE_CONFIG", str(conf))
     result = CliRunner().invoke(group, ["inventory", "--token", GOOD, "partition", "list"])
-    assert isinstance(result.exception, UserError) and "not shown the token" in str(result.exception)
+    assert isinstance(result.exception, UserError) and "did not send your token" in str(result.exception)

@@ -34,13 +34,16 @@ def test_an_item_says_what_it_is_there_for() -> None:
         item("needed", live=False), item("own", JobShape(name="serves", paused=True)), item("new", phase="merging")
     )
     assert "needed by the change below" in text and "‖ serves" in text and "merging" in text
-    assert text.startswith("gone; looking again\n")
+    assert text.startswith("gone; retrying\n")
 
 
 def test_a_pipeline_that_lands_nothing_says_so() -> None:
     assert "gate  dependent, 0 items\n" in printed()
     text = printed(state="disabled")
-    assert "gate  dependent, 0 items  disabled after too many failures: nothing lands until its configuration" in text
+    assert (
+        "gate  dependent, 0 items  disabled after too many failures: nothing lands until its configuration is reloaded"
+        in text
+    )
 
 
 def line(level: int, said: str) -> str:

@@ -245,9 +245,9 @@ def test_what_nobody_knows_is_still_an_error(tmp_path: Path, text: str, why: str
 
 def test_the_page_says_what_differs(tmp_path: Path) -> None:
     told = page(settings(tmp_path, "[zookeeper]\nhosts=a\n[keystore]\npassword=x\n[connection g]\nbaseurl=/x\n"))
-    for text in ("what is kept in files is in", "below /headgate", "127.0.0.1 alone", "keys import", "every 30 s"):
+    for text in ("Headgate stores its files in", "below /headgate", "127.0.0.1 only", "keys import", "every 30 s"):
         assert text in told
-    assert "mysql" not in told and "PostgreSQL or SQLite" in page(
+    assert "mysql" not in told and "PostgreSQL and SQLite" in page(
         settings(tmp_path, "[database]\ndburi = mysql+pymysql://zuul@localhost/zuul\n")
     )
     assert not is_of_the_reference(Settings(tmp_path / "headgate.conf", {"web": {"port": "1"}}))
@@ -281,7 +281,7 @@ def test_what_only_other_forges_have_is_not_passed_over_in_silence(tmp_path: Pat
     text = f"driver = {driver}\nserver = src.example.com\napi_token = x\n{option}\n"
     read = settings(tmp_path, f"[connection src]\n{text}")
     assert {one.option for one in read.idle} - {"api_token"} == {option.partition(" ")[0]}
-    assert f"the driver of {driver} has nothing like it" in page(read)
+    assert f"the driver {driver} has no such option" in page(read)
 
 
 def test_a_pagure_is_taken_over_as_it_is(tmp_path: Path) -> None:

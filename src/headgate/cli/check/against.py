@@ -1,4 +1,4 @@
-"""Implement `headgate check --against`: compare our job graphs with those of a running server."""
+"""Implement `headgate check --against`: compare the job graphs computed here with those of a running server."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from headgate.config.model import FrozenGraph
 from headgate.config.tenants import TenantProject
 
 AT_ONCE_MAX = 8
-"""Limit on requests at the same time, out of consideration for the operator of the server."""
+"""Limit on concurrent requests, to keep the load on somebody's production server low."""
 TIMEOUT_S = 60.0
 ATTEMPTS_MAX = 3
-"""Number of attempts at a request that the server is too busy to answer."""
+"""Number of attempts at a request while the server is too busy to answer."""
 PAUSE_S = 1.0
 ANSWER_MAX_BYTES = 50_000_000
 VALUE_MAX_CHARS = 160
 WHY_MAX_CHARS = 160
 _BUSY = (429, 502, 503, 504)
 _NOT_FROZEN = (400, 409, 500)
-"""Status codes of the server for a graph that has configuration errors."""
+"""Status codes with which servers answer for a graph with configuration errors."""
 
 
 class Compared(NamedTuple):
-    """Compare one graph; without differences, it is the same."""
+    """Hold the result for one graph; without differences, both sides agree."""
 
     tenant: str
     place: GraphPlace
     jobs: int
     differences: tuple[AttributeDifference, ...]
     unknown: str = ""
-    """Text of the server when it does not know the pipeline, project or branch; empty when it does."""
+    """Message of the server if it does not know the pipeline, project or branch; empty if it does."""
 
     @property
     def where(self) -> tuple[str, str, str]:
@@ -91,7 +91,7 @@ def as_json(compared: GraphComparison) -> dict[str, Any]:
 def as_text(compared: GraphComparison, url: str, limit: int) -> Iterator[str]:
     """Yield each difference once, with the graphs that have it; then the branches that were not compared; then the
     counts."""
-    # A difference in a base job appears in thousands of graphs, so each is shown once.
+    # A difference in a base job may appear in thousands of graphs, so show each difference only once.
     where: dict[tuple[str, str, str], list[str]] = {}
     for one in compared.graphs:
         graph = f"{one.place.pipeline} of {one.place.project.name}@{one.place.branch}"
@@ -114,7 +114,7 @@ def as_text(compared: GraphComparison, url: str, limit: int) -> Iterator[str]:
 
 
 def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
-    """Yield each reason once, with the branches that were not compared for it."""
+    """Yield each reason once, with the branches that were not compared because of it."""
     why: dict[str, list[str]] = {}
     for one in apart:
         why.setdefault(one.why, []).append(f"{one.tenant}: {one.project}{f'@{one.branch}' if one.branch else ''}")
@@ -126,7 +126,7 @@ def _not_compared(apart: Sequence[Apart], limit: int) -> Iterator[str]:
 def _short(value: Any) -> str:
     if value is None:
         return "nothing"
-    # Text that is not printable becomes JSON, whose escapes are harmless in a terminal.
+    # Show unprintable text as JSON, which escapes control characters.
     text = value if isinstance(value, str) and value.isprintable() else json.dumps(value)
     return text if len(text) <= VALUE_MAX_CHARS else f"{text[: VALUE_MAX_CHARS - 1]}…"
 
@@ -167,8 +167,7 @@ class ReferenceServer:
         self.url = url
         self._base = url.rstrip("/").removesuffix("/api")
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        # httpx drops the Authorization header when a redirect leads to another server, so the token stays with this
-        # one.
+        # Redirects are safe: httpx drops the Authorization header when one leads to another server.
         self._client = httpx.AsyncClient(headers=headers, timeout=TIMEOUT_S, follow_redirects=True, transport=transport)
         self._free = asyncio.Semaphore(AT_ONCE_MAX)
 
@@ -176,7 +175,7 @@ class ReferenceServer:
         await self._client.aclose()
 
     async def get(self, path: str) -> _Answer:
-        """Return an answer. Raise UserError if there is none, or not a valid one."""
+        """Return the answer to a request. Raise UserError if there is none, or if it is invalid."""
         url = f"{self._base}/api/{path}"
         async with self._free:
             for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -187,36 +186,36 @@ class ReferenceServer:
                     raise UserError(f"{url}: {str(error) or type(error).__name__}") from error
                 if status not in _BUSY or attempt == ATTEMPTS_MAX:
                     return _answer(url, status, body)
-                # Later attempts wait longer: the server has just said that it has too much to do.
+                # Wait longer after each attempt, because the server is overloaded.
                 await asyncio.sleep(PAUSE_S * attempt)
         raise AssertionError("the last attempt answers")
 
 
 async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes:
-    """Read the body of the response, up to `most_bytes`. Raise UserError for a longer one, httpx.HTTPError."""
+    """Read the body of a response. Raise UserError if it is longer than `most_bytes`, and httpx.HTTPError."""
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > most_bytes:
-            raise UserError(f"{url}: the answer has more than {sized(most_bytes)}")
+            raise UserError(f"{url}: the answer is larger than {sized(most_bytes)}")
     return bytes(body)
 
 
 def _answer(url: str, status: int, body: bytes) -> _Answer:
-    """Parse an answer with the status OK; keep the text of an answer with another status. Raise UserError."""
+    """Parse an answer with status 200; keep the text of an answer with another status. Raise UserError."""
     if status in (401, 403):
-        raise UserError(f"{url}: the server wants a token that may read this ({status}); give one with --token FILE")
+        raise UserError(f"{url}: the server requires a token for this ({status}); pass one with --token FILE")
     if status != httpx.codes.OK:
         return _Answer(status, None, _plain(body.decode(errors="replace")))
     try:
         return _Answer(status, json.loads(body), "")
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{url}: the answer is not JSON; is this the root of the pages, before /api?") from error
+        raise UserError(f"{url}: the answer is not JSON; give the root URL of the pages, without /api") from error
 
 
 def _plain(page: str) -> str:
     """Return the text of an error page: its paragraph, if there is one, without control characters."""
-    # Servers explain errors in HTML; what is shown in a terminal must contain no control characters of theirs.
+    # Servers explain errors in HTML, and their text may contain control characters, which must not reach a terminal.
     found = re.search(r"<p>(.*?)</p>", page, re.DOTALL)
     text = html.unescape(re.sub(r"<[^>]*>", " ", found[1] if found else page))
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:WHY_MAX_CHARS]
@@ -235,9 +234,9 @@ async def compare_and_close(
 async def compared(
     tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
 ) -> GraphComparison:
-    """Compare every graph of every tenant on every branch that is read here and that the server has, too.
+    """Compare every graph of every tenant, on every branch that both sides have.
 
-    `say` is called with the number of graphs compared so far, and of all. Raise UserError.
+    Call `say` with the number of graphs compared so far and the total number. Raise UserError.
     """
     answer = await server.get("tenants")
     known_tenants = (
@@ -248,7 +247,7 @@ async def compared(
         raise UserError(f"the server has no tenant {', '.join(missing)}; it has {known}; choose with --tenant")
     wanted = [(name, loaded, place) for name, loaded in tenants.items() for place in _places(loaded, only)]
     if only.branches and not wanted:
-        raise UserError(f"no branch {' or '.join(sorted(only.branches))} is read of any project that is asked for")
+        raise UserError(f"none of the selected projects has a branch {' or '.join(sorted(only.branches))}")
     done = 0
 
     async def one(name: str, loaded: LoadedTenant, place: GraphPlace) -> Compared:
@@ -259,7 +258,7 @@ async def compared(
         return found
 
     found: list[Compared] = []
-    # A large tenant has tens of thousands of graphs; made into tasks all at once, they would all be in memory.
+    # A large tenant has tens of thousands of graphs: work in batches, so that not all of them are in memory at once.
     for start in range(0, len(wanted), 10 * AT_ONCE_MAX):
         part = wanted[start : start + 10 * AT_ONCE_MAX]
         found += await asyncio.gather(*(one(*each) for each in part))
@@ -271,7 +270,7 @@ async def compared(
 
 
 def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> list[Apart]:
-    """Return the branches, except default ones, of which the server knows no graph."""
+    """Return the branches, except default ones, for which the server knows no graph."""
     why: dict[tuple[str, str, str], str] = {}
     answered = {one.where for one in found if not one.unknown}
     for one in found:
@@ -282,8 +281,8 @@ def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> 
 
 
 def _branches(loaded: LoadedTenant, source: TenantProject) -> list[str]:
-    """List the branches that are read, the default one first; for a project that is not loaded, only the default
-    one."""
+    """List the branches with configuration, the default branch first. For a project whose configuration is not loaded,
+    list only the default branch."""
     read = loaded.branches.get(source.project, {})
     if source.loads and not read:
         return []
@@ -312,11 +311,11 @@ async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant,
     for source, answer in zip(sources, shown, strict=True):
         whys = dict.fromkeys(loaded.excluded.get(source.project, ()), "the tenant file excludes it")
         for branch in _branches_shown(loaded, source, answer):
-            what = "it, but the tenant file excludes it here" if branch in whys else "a branch that is not there here"
-            whys[branch] = f"the server reads {what}"
+            what = "but the tenant file here excludes it" if branch in whys else "but the branch does not exist here"
+            whys[branch] = f"the server reads this branch, {what}"
         mine = _branches(loaded, source)
         if not mine:
-            whys[""] = unread.get(source.project, "nothing is read of it")
+            whys[""] = unread.get(source.project, "no configuration of it is read")
         found += [
             Apart(tenant, source.project, branch, why)
             for branch, why in whys.items()
@@ -326,8 +325,7 @@ async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant,
 
 
 def _branches_shown(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> Iterator[str]:
-    """Yield the branches whose own stanzas for the project the server shows; parts of the answer in another form
-    are skipped."""
+    """Yield the branches for which the server shows the project's own stanzas. Skip malformed parts of the answer."""
     configs = answer.body.get("configs") if isinstance(answer.body, dict) else None
     for one in configs if isinstance(configs, list) else ():
         place = one.get("source_context") if isinstance(one, dict) else None
@@ -339,8 +337,8 @@ def _branches_shown(loaded: LoadedTenant, source: TenantProject, answer: _Answer
 
 
 def _name_for_server(loaded: LoadedTenant, source: TenantProject) -> str:
-    """Return the project's name for requests to the server: its host name may be a mere assumption here, so leave
-    it out if possible."""
+    """Return the project's name for requests to the server, without the host name if possible: the host name here may
+    be only an assumption."""
     return source.name if loaded.tenant.find(source.name) else source.project
 
 
@@ -371,16 +369,17 @@ async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, 
 
 
 def _named(loaded: LoadedTenant, project: str) -> str:
-    """Return the canonical name used here for a project of the server: where host names are assumed, those of the
-    server differ."""
+    """Return the canonical name used here for a project of the server, whose host name may differ if the one here is
+    only an assumption."""
     source = loaded.tenant.find(project) or loaded.tenant.find(project.partition("/")[2])
     return source.project if source is not None else project
 
 
 def _ends(ours: FrozenGraph, theirs: _Answer) -> Iterator[AttributeDifference]:
-    """Yield the difference when one side cannot freeze the graph, or does not know it."""
+    """Yield the difference if only one side can freeze the graph."""
+    # If neither side can, neither runs any jobs, for whatever reason.
     if ours.errors and theirs.status in _NOT_FROZEN:
-        return  # whether for the same reason or not: neither side runs a job
+        return
     mine = ours.errors[0].text if ours.errors else f"{len(ours.jobs)} jobs"
     other = f"{theirs.status} {theirs.why}".strip() if theirs.status != httpx.codes.OK else f"{len(theirs.body)} jobs"
     yield AttributeDifference("graph", mine, other)

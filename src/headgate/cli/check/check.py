@@ -1,4 +1,4 @@
-"""Implement `headgate check`: check a configuration without a server, and print errors as a compiler does."""
+"""Implement `headgate check`: check a configuration without a server, and print errors like a compiler."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from headgate.config.model import ConfigError
 from headgate.config.tenants import ConfigErrors
 
 CAUSES_MAX = 30
-"""Number of causes shown to people by default."""
+"""Number of causes that the text output shows by default."""
 NAMED_MAX = 3
-"""Number of places that are named of those that request a version of Ansible."""
+"""Maximum number of tenants, jobs and stanzas to name for a requested version of Ansible."""
 
 
 class _Shown(NamedTuple):
@@ -53,24 +53,28 @@ class _Shown(NamedTuple):
     "work_trees",
     multiple=True,
     metavar="PROJECT=DIRECTORY",
-    help="Use the files of this work tree in place of the project's default branch.",
+    help="Use the files of this work tree instead of the project's default branch.",
 )
-@click.option("--project", "projects", multiple=True, help="Only errors in this project or in its job graphs.")
+@click.option("--project", "projects", multiple=True, help="Show only errors in this project or in its job graphs.")
 @click.option(
-    "--only", multiple=True, metavar="WHAT", help="errors, warnings, or the name of an error such as nodeset-not-found."
+    "--only",
+    multiple=True,
+    metavar="WHAT",
+    help="Show only these: errors, warnings, or the name of an error such as nodeset-not-found.",
 )
-@click.option("--limit", default=CAUSES_MAX, show_default=True, help="How many causes to show; 0 shows all.")
+@click.option("--limit", default=CAUSES_MAX, show_default=True, help="Maximum number of causes to show; 0 shows all.")
 @click.option(
     "--new-since",
     metavar="DIR|REV",
-    help="Only new errors, compared with this revision of each repository or with this directory of repositories.",
+    help="Show only errors that are new since this revision of each repository, or since this directory of "
+    "repositories.",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(("error", "warning", "never")),
     default="error",
     show_default=True,
-    help="The severity from which the exit status is 1.",
+    help="The lowest severity that makes the exit status 1.",
 )
 @click.option(
     "--against",
@@ -79,9 +83,9 @@ class _Shown(NamedTuple):
     help="Compare the job graphs with those of this running server, Zuul or Headgate.",
 )
 @click.option("--branch", "branches", multiple=True, help="With --against: compare only this branch.")
-@click.option("--token", type=click.File(), help="A file with a bearer token, if the server requires one.")
-@click.option("--json", "json_", is_flag=True, help="As JSON: errors and counts of every tenant.")
-@click.option("--sarif", "sarif_", is_flag=True, help="As SARIF, for editors and forges.")
+@click.option("--token", type=click.File(), help="With --against: a file with a bearer token for the server.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON: errors and counts of every tenant.")
+@click.option("--sarif", "sarif_", is_flag=True, help="Print SARIF, for editors and forges.")
 def command(
     given: ReadingOptions,
     work_trees: tuple[str, ...],
@@ -98,14 +102,14 @@ def command(
 ) -> None:
     """Check the tenant file and the configuration of every repository in it, and freeze every job graph.
 
-    Each mistake is shown as one block, with its consequences beneath it. The exit status is 0 if there is no error, 1
-    if there is one (see --fail-on), and 2 if nothing could be checked. With --against, the differences are shown, and
-    the status is 1 if there are any.
+    The output has one block for each mistake, with its consequences below it. The exit status is 0 without errors, 1
+    with errors (see --fail-on), and 2 if nothing could be checked. With --against, the output has the differences, and
+    the exit status is 1 if there are any.
     """
     if limit < 0 or (json_ and sarif_):
-        raise click.UsageError("--limit is a whole number from 0, and --json and --sarif exclude each other")
+        raise click.UsageError("--limit must be at least 0, and --json and --sarif exclude each other")
     if branches and url is None:
-        raise click.UsageError("--branch needs --against; without it, errors of all branches are shown")
+        raise click.UsageError("--branch needs --against; without --against, the output has errors of all branches")
     try:
         if not json_ and not sarif_:
             _tell_of_settings(given)
@@ -123,7 +127,7 @@ def command(
 
 
 def _tell_of_ansible(given: ReadingOptions, found: Mapping[str, TenantProblem]) -> None:
-    """Print which versions of Ansible are requested and, if there are settings, whether this machine has them."""
+    """Print, if there are settings, which versions of Ansible are requested and whether this machine has them."""
     loaded = [one.loaded for one in found.values() if isinstance(one.loaded, LoadedTenant)]
     try:
         settings = read(find(given.config))
@@ -142,14 +146,14 @@ def ansible_lines(tenants: Iterable[LoadedTenant], settings: Settings) -> Iterat
         if found.state != "missing":
             has = f"installed here (ansible-core {found.core})"
         elif managed:
-            has = "not installed here; an executor installs it with the first build that needs it"
+            has = "not installed here; an executor installs it when a build first needs it"
         else:
             has = f"not installed here; on every executor run: headgate ansible install {version}"
         yield f"Ansible {version}, for {listed(who, NAMED_MAX)}: {has}"
 
 
 def requested_versions(tenants: Iterable[LoadedTenant]) -> dict[str, list[str]]:
-    """Map each requested version of Ansible to the places that request it."""
+    """Return the tenants, jobs and stanzas that request each version of Ansible."""
     found: dict[str, dict[str, None]] = {}
     for loaded in tenants:
         layout = loaded.layout
@@ -173,6 +177,7 @@ def _within(value: Any) -> Iterator[str]:
         if "ansible-version" in value:
             yield str(value["ansible-version"])
         for key, inner in value.items():
+            # Variables may contain a key of that name without any meaning.
             if "vars" not in key:
                 yield from _within(inner)
     elif isinstance(value, list | tuple):
@@ -181,13 +186,13 @@ def _within(value: Any) -> Iterator[str]:
 
 
 def _tell_of_settings(given: ReadingOptions) -> None:
-    """Print the effect of the reference's settings, before anything needs their connections. Raise UserError."""
+    """Print how options of a `zuul.conf` apply, before anything uses its connections. Raise UserError."""
     try:
         settings = read(find(given.config))
     except UserError:
         if given.repos is None:
             raise
-        return  # only the connections of the file matter here, whatever else it holds
+        return  # with --repos, the check needs no settings
     log_store(settings)
     for name in cloud_names(settings):
         try:
@@ -205,13 +210,13 @@ def _against(
 ) -> int:
     """Compare with the server, and return the exit status. Raise ConfigErrors for the tenant file, UserError."""
     tenants = given.load().tenants
-    # Tenants without the named projects are not compared; if none has them all, the comparison itself says which is
-    # missing.
+    # Compare only tenants that have all named projects. If none does, compare all: `Only.of` then names the missing
+    # project.
     having = {n: one for n, one in tenants.items() if all(one.tenant.find(name) for name in only.projects)} or tenants
     counted = sys.stderr.isatty()
 
     def count(done: int, of: int) -> None:
-        # A progress line is only for people: in a log, each carriage return would add to one endless line.
+        # Show progress only in a terminal: in a log file, the carriage returns would form one endless line.
         if counted:
             sys.stderr.write(f"\r{done:,} of {of:,} graphs{'' if done < of else chr(10)}")
             sys.stderr.flush()
@@ -230,7 +235,7 @@ def _against(
 def _looked(
     given: ReadingOptions, work_trees: Sequence[str], wanted: CheckScope, new_since: str | None
 ) -> dict[str, TenantProblem]:
-    """Check the tenants; return the findings, the refused tenants first. Raise ConfigErrors for the tenant file,
+    """Check the tenants; return their findings, rejected tenants first. Raise ConfigErrors for the tenant file, and
     UserError."""
     landed = given.load()
     trees = _trees(landed.tenants, work_trees)
@@ -264,7 +269,7 @@ def _texts(given: ReadingOptions) -> dict[str, str]:
 def _before(
     given: ReadingOptions, landed: LoadedTenant, loaded: LoadedTenant, trees: Mapping[str, Path], since_what: str
 ) -> LoadedTenant:
-    """Return the tenant as it was at the revision `since_what`, or as it is in the directory of that name. Raise
+    """Return the tenant at the revision `since_what`, or with the repositories in the directory of that name. Raise
     UserError."""
     at = {source.project: place for name, place in trees.items() if (source := loaded.tenant.find(name)) is not None}
     if given.repos is not None:
@@ -287,9 +292,9 @@ def _show(found: Mapping[str, TenantProblem], how: _Shown) -> None:
 
 
 def _opened(given: ReadingOptions, tenants: dict[str, LoadedTenant]) -> dict[str, LoadedTenant]:
-    """Add an error for each secret that cannot be opened, if the repositories of this installation are read. Raise
+    """Add an error for each secret that cannot be decrypted, if this installation's repositories are checked. Raise
     UserError."""
-    # With --repos the files are those of any installation, whose keys are not in the store of these settings.
+    # Files of --repos may belong to another installation, whose keys are not in this store.
     if given.repos is not None:
         return tenants
     settings = read(find(given.config))
@@ -299,13 +304,13 @@ def _opened(given: ReadingOptions, tenants: dict[str, LoadedTenant]) -> dict[str
 
 
 def _trees(tenants: Mapping[str, LoadedTenant], work_trees: Sequence[str]) -> dict[str, Path]:
-    """Map each project, as written, to its work tree. Raise UserError."""
+    """Return the given work trees by project name, as written. Raise UserError."""
     found: dict[str, Path] = {}
     for work_tree in work_trees:
         name, equals, directory = work_tree.partition("=")
         known = any(loaded.tenant.find(name) is not None for loaded in tenants.values())
         if not equals or not Path(directory).is_dir() or not known:
-            text = "it is PROJECT=DIRECTORY, a project of a tenant and an existing directory"
+            text = "write it as PROJECT=DIRECTORY, with a project of a tenant and an existing directory"
             raise UserError(f"--with {work_tree}: {text}")
         found[name] = Path(directory)
     return found

@@ -14,12 +14,12 @@ from headgate.config.model import ConfigError
 
 
 class CheckScope(NamedTuple):
-    """Restrict what is reported."""
+    """Restrict which errors are reported."""
 
     projects: tuple[str, ...] = ()
-    """Names of projects as written on the command line; empty: all."""
+    """Names of projects, as on the command line; empty for all."""
     only: tuple[str, ...] = ()
-    """`errors`, `warnings`, or names of errors, in any case, with - for spaces; empty: all."""
+    """`errors`, `warnings`, or names of errors in upper or lower case, with - for spaces; empty for all."""
 
     def names(self, error: ConfigError) -> bool:
         words = {word.lower().replace(" ", "-") for word in self.only}
@@ -27,7 +27,7 @@ class CheckScope(NamedTuple):
 
 
 class TenantProblem(NamedTuple):
-    """Describe a tenant and what is wrong with it."""
+    """Describe a tenant and its errors."""
 
     loaded: LoadedTenant | RefusedTenant
     causes: list[findings.Cause]
@@ -42,16 +42,16 @@ class TenantProblem(NamedTuple):
         return extent(error, self.text(error))
 
     def text(self, error: ConfigError) -> str:
-        """Return the text of the file that the error is in, or an empty string if it is in none."""
+        """Return the text of the file with the error, or an empty string if the error is in no file."""
         if not error.project or isinstance(self.loaded, RefusedTenant):
             return self.texts.get(error.path, "")
         return self.loaded.files.get(error.project, {}).get(error.branch, {}).get(error.path, "")
 
 
 def pipelines_of(found: LoadedTenants, *, complete: bool) -> frozenset[str] | None:
-    """Return the pipelines of all tenants together, or None unless the tenant file is `complete` and all of it
-    could be loaded."""
-    # With part of the tenants missing, a pipeline that is unknown here may be defined there.
+    """Return the pipelines of all tenants, or None unless all tenants were selected (`complete`) and could be
+    loaded."""
+    # If tenants are missing, they may define a pipeline that seems unknown.
     if not complete or found.refused:
         return None
     return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)
@@ -60,10 +60,10 @@ def pipelines_of(found: LoadedTenants, *, complete: bool) -> frozenset[str] | No
 def findings_of(
     loaded: LoadedTenant, pipelines: Collection[str] | None, projects: Collection[str] | None
 ) -> list[findings.GraphFinding]:
-    """Return all findings. If projects are named (canonical names), freeze only their graphs."""
+    """Return all findings. If `projects` has canonical names of projects, freeze only their graphs."""
     layout = loaded.layout
     places = list(findings.graphs(layout, projects))
-    # Freezing takes nearly all of the time, and no graph depends on another.
+    # Freezing takes nearly all of the time, and graphs are independent of each other, so freeze them in parallel.
     ended = spread(lambda place: findings.frozen(layout, place), places)
     return [
         *map(findings.GraphFinding, loaded.errors),
@@ -79,14 +79,14 @@ def problems_of(
     wanted: CheckScope,
     texts: Mapping[str, str],
 ) -> TenantProblem:
-    """Return the problems of the tenant. With `before`, the state in force, only new ones are returned. Raise
+    """Return the problems of the tenant. With `before`, the state to compare with, return only new problems. Raise
     UserError."""
     projects = _named(loaded, wanted.projects)
     found: Sequence[findings.GraphFinding]
     if before is None:
         found = findings_of(loaded, pipelines, projects)
     else:
-        # Only projects that the difference reaches are frozen, twice; all others have the same graphs in both states.
+        # Freeze, in both states, only the projects that the difference affects: all others have the same graphs.
         touched = reached(before.layout, loaded.layout)
         touched = touched if projects is None else touched & projects
         found = new(findings_of(before, pipelines, touched), findings_of(loaded, pipelines, touched))
@@ -95,19 +95,19 @@ def problems_of(
 
 
 def new(before: Sequence[findings.GraphFinding], after: Sequence[findings.GraphFinding]) -> list[findings.GraphFinding]:
-    """Return the findings of `after` that `before` lacks; one that only moved within its file is not new."""
+    """Return the findings of `after` that `before` lacks. A finding that only moved within its file is not new."""
     known = {_identity(one) for one in before}
     return [one for one in after if _identity(one) not in known]
 
 
 def _identity(one: findings.GraphFinding) -> tuple[str, str, str, str, str, tuple[findings.CheckedGraph, ...]]:
     error = one.error
-    # Without the line: an error that only moved would otherwise count as new.
+    # Leave out the line: otherwise an error that only moved would count as new.
     return error.name, error.text, error.project, error.branch, error.path, one.graphs
 
 
 def _concerns(one: findings.GraphFinding, projects: Collection[str] | None) -> bool:
-    """Tell whether the finding is in one of the projects (None: any), or breaks a graph of one."""
+    """Return whether the finding is in one of the projects (None: any), or breaks a graph of one."""
     return projects is None or one.error.project in projects or any(graph.project in projects for graph in one.graphs)
 
 

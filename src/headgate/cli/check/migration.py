@@ -1,4 +1,4 @@
-"""Show on one page the effect of a `zuul.conf`: what works unchanged, what differs, what must be done."""
+"""Summarise the effect of a `zuul.conf`: what works unchanged, what differs, and what must be changed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from headgate.cli.settings import OWN_NODE, Idle, Settings
 WIDTH = 120
 NAME = "zuul.conf"
 HEADINGS = {
-    MISSING: "Missing here",
-    INSTEAD: "Said otherwise",
-    NEEDLESS: "Not needed, and passed over",
+    MISSING: "Not supported",
+    INSTEAD: "Replaced by something else",
+    NEEDLESS: "Not needed, and ignored",
 }
 _OLD_DATABASES = ("mysql", "mariadb")
 
 
 def is_of_the_reference(settings: Settings) -> bool:
-    """Return whether the file was written for the reference, wholly or in part."""
+    """Return whether the file was written, at least in part, for the reference."""
     return bool(settings.idle) or settings.path.name == NAME or "zookeeper" in settings.values
 
 
@@ -30,7 +30,7 @@ def page(settings: Settings) -> str:
     """Return the page, without colours."""
     taken = _taken(settings)
     lines = [f"{settings.path}: {_counts(settings, sum(map(len, taken.values())))}", ""]
-    lines += _block("Works as it is", [f"[{section}] {', '.join(names)}" for section, names in taken.items()])
+    lines += _block("Works unchanged", [f"[{section}] {', '.join(names)}" for section, names in taken.items()])
     lines += _block("Differs", list(_differences(settings)))
     for kind in (MISSING, INSTEAD, NEEDLESS):
         lines += _block(HEADINGS[kind], _idle_lines([one for one in settings.idle if one.note.kind == kind]))
@@ -40,8 +40,8 @@ def page(settings: Settings) -> str:
 def _counts(settings: Settings, taken: int) -> str:
     of = {kind: sum(one.note.kind == kind for one in settings.idle) for kind in (MISSING, INSTEAD, NEEDLESS)}
     return (
-        f"{taken} options work as they are, {of[MISSING]} are missing here, {of[INSTEAD]} are said otherwise, "
-        f"{of[NEEDLESS]} are not needed"
+        f"{taken} options work unchanged, {of[MISSING]} are not supported, {of[INSTEAD]} are replaced by something "
+        f"else, {of[NEEDLESS]} are not needed"
     )
 
 
@@ -53,11 +53,11 @@ def _block(heading: str, lines: Sequence[str]) -> list[str]:
 
 
 def _taken(settings: Settings) -> dict[str, list[str]]:
-    """Map each section to its options that take effect; their values may be secret and stay off this page."""
+    """Return the effective options of each section, without their values, which may be secret."""
     found = {section: list(options) for section, options in settings.values.items() if options}
     found |= {f"connection {name}": list(options) for name, options in settings.connections.items() if len(options) > 1}
     found |= {f"auth {name}": list(options) for name, options in settings.authenticators.items() if options}
-    # Sections may be quoted in zuul.conf; the settings have them without quotes.
+    # A zuul.conf may quote names of sections; the settings have them without quotes.
     idle = {(re.sub("[\"']", "", one.section), one.option) for one in settings.idle}
     return {section: [name for name in names if (section, name) not in idle] for section, names in found.items()}
 
@@ -79,31 +79,31 @@ def _differences(settings: Settings) -> Iterator[str]:
     """Yield the settings whose effect or default differs from the reference."""
     values = settings.values
     if not values.get("scheduler", {}).get("state_dir"):
-        yield f"[scheduler] state_dir is not set: what is kept in files is in {settings.state_dir}"
+        yield f"[scheduler] state_dir is not set: Headgate stores its files in {settings.state_dir}"
     if "zookeeper" in values and not values.get("store", {}).get("url"):
-        yield f"[zookeeper]: state is kept below {OWN_NODE}; what the reference has there is neither read nor changed"
+        yield f"[zookeeper]: Headgate stores its state below {OWN_NODE}; it neither reads nor changes the state of Zuul"
     if not values.get("web", {}).get("listen_address"):
-        yield "[web] listen_address is not set: pages are served at 127.0.0.1 alone, not at every address"
+        yield "[web] listen_address is not set: the pages listen on 127.0.0.1 only, not on every address"
     yield from _keys_and_history(settings)
     for name, section in settings.connections.items():
         driver = section.get("driver") or "git"
         if driver == "git" and not section.get("poll_delay"):
-            yield f"[connection {name}] poll_delay is not set: repositories are looked at every 30 s, not every 2 hours"
-        # Only whether it is there, without importing it: this page must not need the library.
+            yield f"[connection {name}] poll_delay is not set: repositories are polled every 30 s, not every 2 hours"
+        # Look for the library without importing it: this page must not need it.
         if driver == "mqtt" and find_spec("aiomqtt") is None:
-            yield f"[connection {name}]: it needs a library: pip install 'headgate[mqtt]'"
+            yield f"[connection {name}]: this driver needs a library: pip install 'headgate[mqtt]'"
         if driver == "elasticsearch":
-            yield f"[connection {name}]: fields of documents: docs/how-to/send-reports.md, no job variables"
+            yield f"[connection {name}]: documents have the fields of docs/how-to/send-reports.md, no job variables"
         if driver in FORGES and section.get("webhook_token"):
-            yield f"[connection {name}]: deliveries go to /api/connection/{name}/payload, as before, and must be signed"
+            yield f"[connection {name}]: webhooks go to /api/connection/{name}/payload, as before, and must be signed"
 
 
 def _keys_and_history(settings: Settings) -> Iterator[str]:
-    """Yield what becomes of the reference's keys and history."""
+    """Yield how to migrate the reference's keys and history."""
     if settings.get("keystore", "password"):
-        yield "[keystore]: keys are taken from an export: `headgate keys import FILE`; until then no secret opens"
+        yield "[keystore]: export the keys from Zuul, and run `headgate keys import FILE` to be able to decrypt secrets"
     dburi = settings.get("database", "dburi")
     if dburi.startswith(_OLD_DATABASES):
-        yield "[database] dburi: the history is in PostgreSQL or SQLite; leave it out, or name one of these"
+        yield "[database] dburi: Headgate supports PostgreSQL and SQLite only; name one of these, or remove the option"
     elif dburi:
-        yield "[database]: the history begins anew, in tables of its own beside those of the reference"
+        yield "[database]: the history starts empty, in Headgate's own tables next to those of Zuul"

@@ -22,18 +22,18 @@ _TWICE = re.compile(
     r"the (job|template|pipeline|nodeset|secret|image|flavor|label|semaphore|section|provider|queue) (\S+) "
     r"(?:is already defined|does not match its existing definition)"
 )
-"""Matches errors about a name that is defined twice."""
+"""Matches error messages about a name that is defined twice."""
 
 
 def as_text(name: str, problem: TenantProblem, limit: int) -> Iterator[str]:
-    """Yield a block for each cause, at most `limit` of them (0: all), then the summary of the tenant."""
+    """Yield a block for each of at most `limit` causes (0: all), then the summary of the tenant."""
     shown = problem.causes[:limit] if limit else problem.causes
     for cause in shown:
         more = [*_elsewhere(problem, cause.error), *notes(cause)]
         yield f"{block(cause.error, more, problem.extent(cause.error))}\n"
     if left := len(problem.causes) - len(shown):
         what = "cause is" if left == 1 else "causes are"
-        yield style(f"{left:,} more {what} not shown; --limit 0 shows all, --project and --only choose\n", dim=True)
+        yield style(f"{left:,} more {what} not shown; --limit 0 shows all, --project and --only filter\n", dim=True)
     if isinstance(problem.loaded, LoadedTenant):
         yield summary(name, problem.loaded, problem.errors, len(problem.causes))
     else:
@@ -41,8 +41,8 @@ def as_text(name: str, problem: TenantProblem, limit: int) -> Iterator[str]:
 
 
 def _elsewhere(problem: TenantProblem, error: ConfigError) -> Iterator[tuple[str, str]]:
-    """Note where a name that is defined twice is defined first. The error itself leaves that out, so that it stays
-    the same error when lines move there."""
+    """Yield a note with the first definition of a name that is defined twice. The error itself does not contain this
+    place, so that it stays the same error if lines move there."""
     twice = _TWICE.search(error.text)
     if twice and isinstance(problem.loaded, LoadedTenant):
         kind = "project-template" if twice[1] == "template" else twice[1]
@@ -51,12 +51,12 @@ def _elsewhere(problem: TenantProblem, error: ConfigError) -> Iterator[tuple[str
 
 
 def as_json(problem: TenantProblem) -> dict[str, Any]:
-    """Return every error, those with the same cause side by side, and the counts."""
+    """Return all errors, grouped by cause, and the counts."""
     errors: list[dict[str, Any]] = []
     for cause in problem.causes:
         first = len(errors)
         for error in cause.errors:
-            # The graphs belong to the cause: repeated for each consequence they would multiply the output.
+            # List the graphs only with the cause: repeating them for each consequence would multiply the output.
             graphs = [graph._asdict() for graph in cause.graphs] if error is cause.error else []
             errors.append({**located(problem, error), "cause": None if error is cause.error else first, "ends": graphs})
     return {"errors": errors, "counts": {**counts(problem.loaded), "errors": failures(problem, "error")}}
@@ -77,13 +77,13 @@ def failures(problem: TenantProblem, severity: str) -> int:
 
 
 def sarif_log(tenants: Mapping[str, TenantProblem]) -> dict[str, Any]:
-    """Return one run with a result for each cause, and its consequences as related places. Paths are relative to
+    """Return a SARIF log with a result for each cause and its consequences as related locations. Paths are relative to
     their repositories."""
     results = [_result(tenant, problem, cause) for tenant, problem in tenants.items() for cause in problem.causes]
     names = list(dict.fromkeys(result["ruleId"] for result in results))
     rules = [{"id": name, "shortDescription": {"text": _when(name)}} for name in names]
     driver = {"name": "headgate", "version": __version__, "semanticVersion": __version__, "rules": rules}
-    # Columns are counted in characters, as Python does; without this, readers count UTF-16 units.
+    # `columnKind` declares that columns count characters, as in Python; the default is UTF-16 units.
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -100,7 +100,7 @@ def _result(tenant: str, problem: TenantProblem, cause: Cause) -> dict[str, Any]
         "level": error.severity,
         "message": {"text": error.text},
         "locations": [_location(problem, error)],
-        # Forges recognise an alert by this across commits, so it must not depend on lines.
+        # Forges use this to match an alert across commits, so it must not depend on line numbers.
         "partialFingerprints": {"headgate/v1": _fingerprint(error)},
         "properties": {"tenant": tenant, "ends": [graph._asdict() for graph in cause.graphs]},
     }
@@ -110,7 +110,7 @@ def _result(tenant: str, problem: TenantProblem, cause: Cause) -> dict[str, Any]
 
 
 def _fingerprint(error: ConfigError) -> str:
-    """Return a hash of the error that stays the same when other lines move it."""
+    """Return a hash of the error that does not change when the error moves to another line."""
     parts = (error.name, error.text, error.project, error.branch, error.path)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
@@ -118,7 +118,7 @@ def _fingerprint(error: ConfigError) -> str:
 def _location(problem: TenantProblem, error: ConfigError) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if error.path:
-        # A path is a URI here: a blank or `#` in a file name would break it.
+        # SARIF expects a URI: a space or `#` in a file name must be quoted.
         found["artifactLocation"] = {"uri": quote(error.path)}
         if error.line:
             extent = problem.extent(error)

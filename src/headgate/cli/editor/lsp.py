@@ -26,17 +26,18 @@ from headgate.config.tenants import ConfigErrors
     "work_trees",
     multiple=True,
     metavar="[PROJECT=]DIR",
-    help="Without --repos: a work tree that is edited; repeatable.  Default: the current one.",
+    help="Without --repos: a work tree that you edit; repeatable.  Default: the current one.",
 )
 def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
-    """Serve an editor over standard input and output: errors while you type, definitions of jobs, and where they are.
+    """Run a language server for editors, on standard input and output: it shows errors while you type, explains jobs,
+    and finds their definitions.
 
     \b
-    Editors start it by themselves; tell them the command, for files of YAML:
+    Configure your editor to start this command for YAML files:
       headgate lsp --tenant-config tenants.yaml --repos DIR
 
-    It knows work trees below DIR (or --tree) as they are being edited, and everything else as `headgate check` does.
-    Where no tenant file is to be found, it checks the form of configuration files alone.
+    For the work trees below DIR (or those of --tree), the server uses the unsaved text in the editor; it reads
+    everything else like `headgate check`. Without a tenant file, it checks only the syntax of configuration files.
     """
     with needing("headgate lsp", "editor"):
         from headgate.cli.editor.server import Editor
@@ -45,7 +46,7 @@ def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
 
 
 def _session(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[EditorSession, str]:
-    """Open the session for the editor; when it can check only the form of files, return the reason."""
+    """Return the editor session and, if it can check only the syntax of files, the reason."""
     try:
         found = given.load()
         pipelines = pipelines_of(found, complete=given.tenant is None)
@@ -57,7 +58,7 @@ def _session(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[Editor
 
 
 def _trees(given: ReadingOptions, found: LoadedTenants, work_trees: tuple[str, ...]) -> dict[str, Path]:
-    """Map the projects of all tenants to their work trees. Raise UserError, GitError."""
+    """Return the work trees of the projects of all tenants. Raise UserError, GitError."""
     at: dict[str, Path] = {}
     for loaded in found.tenants.values():
         at |= below(loaded, given.repos) if given.repos is not None else _edited(given, loaded, work_trees)
@@ -65,7 +66,7 @@ def _trees(given: ReadingOptions, found: LoadedTenants, work_trees: tuple[str, .
 
 
 def _edited(given: ReadingOptions, loaded: LoadedTenant, work_trees: tuple[str, ...]) -> dict[str, Path]:
-    """Map projects to the given work trees, or to the one here. Raise UserError, GitError."""
+    """Return the given work trees, or the current one, by project. Raise UserError, GitError."""
     known = connections(read(find(given.config)))
     edited = asyncio.run(work_trees_of(work_trees or (".",), loaded, known, None))
     return {tree.source.project: tree.path for tree in edited}

@@ -17,19 +17,19 @@ from headgate import __version__
 from headgate.cli.editor.session import EditorSession, Location, Problem
 
 PAUSE_S = 0.2
-"""Seconds without typing before a file is checked."""
+"""Pause in typing, in seconds, after which a file is checked."""
 _SEVERITIES = {"error": types.DiagnosticSeverity.Error, "warning": types.DiagnosticSeverity.Warning}
 
 
 class Editor:
-    """Serve one client."""
+    """Serve one editor."""
 
     def __init__(self, session: EditorSession, failure: str) -> None:
         self._session, self._failure = session, failure
         self.server = LanguageServer("headgate", __version__)
         self._typed: dict[str, int] = {}
         self._shown: dict[Path, set[Path]] = {}
-        """Checked file -> the files for which problems were published at that check."""
+        """Checked file -> the files for which that check published problems."""
         answers: dict[str, Callable[..., Any]] = {  # each takes the parameters of its request
             types.INITIALIZED: self._begin,
             types.TEXT_DOCUMENT_DID_OPEN: self._opened,
@@ -40,21 +40,22 @@ class Editor:
             types.TEXT_DOCUMENT_DEFINITION: self._definition,
         }
         for name, answer in answers.items():
-            self.server.feature(name)(partial(answer))  # the library sets attributes on the functions it is given
+            # The library sets attributes on the function, which a bound method would reject.
+            self.server.feature(name)(partial(answer))
 
     def _begin(self, _: types.InitializedParams) -> None:
         if self._failure:
-            text = f"{self._failure}\nOnly the form of files is checked."
+            text = f"{self._failure}\nHeadgate checks only the syntax of files."
             message = types.ShowMessageParams(type=types.MessageType.Warning, message=text)
             self.server.window_show_message(message)
 
-    # --- what is wrong
+    # --- diagnostics
 
     async def _opened(self, params: types.DidOpenTextDocumentParams) -> None:
         await self._look(params.text_document.uri, everything=False)
 
     async def _changed(self, params: types.DidChangeTextDocumentParams) -> None:
-        # Each key stroke starts a wait, and only the wait of the last one finds its own number still current.
+        # Each keystroke starts a wait, and only the wait of the last one finds its number still current.
         uri = params.text_document.uri
         turn = self._typed[uri] = self._typed.get(uri, 0) + 1
         await asyncio.sleep(PAUSE_S)
@@ -70,25 +71,25 @@ class Editor:
         await self._look(params.text_document.uri, everything=False)
 
     async def _look(self, uri: str, *, everything: bool) -> None:
-        """Publish problems at once, and again when everything that the file affects has been frozen."""
+        """Publish problems at once, and again after the affected job graphs have been frozen."""
         path = _path(uri)
         if path is None:
             return
         document = self.server.workspace.text_documents.get(uri)
-        # The text is taken from the editor, not from the event: several changes may have arrived meanwhile.
+        # Take the text from the editor, not from the event: further changes may have arrived in the meantime.
         self._session.write(path, document.source if document is not None else None)
-        # The form of the file is checked in milliseconds; graphs take longer and come as a second message.
+        # Checking the syntax takes milliseconds; freezing graphs takes longer, so its problems follow later.
         self._tell(path)
         frozen = 0
         for _ in self._session.refresh(self._session.file(path), everything=everything):
             frozen += 1
-            await asyncio.sleep(0)  # requests that arrive meanwhile are answered
+            await asyncio.sleep(0)  # answer requests that arrive in the meantime
         if frozen:
             self._tell(path)
 
     def _tell(self, path: Path) -> None:
         problems = self._session.problems(path)
-        # An editor keeps diagnostics until it receives others, so files without problems must be published as empty.
+        # An editor shows diagnostics until it receives new ones, so publish an empty list for files without problems.
         for gone in self._shown.get(path, set()) - set(problems):
             problems[gone] = []
         self._shown[path] = {where for where, found in problems.items() if found}
@@ -106,7 +107,7 @@ class Editor:
         severity = _SEVERITIES[one.error.severity]
         return types.Diagnostic(types.Range(start, end), text, severity, one.error.name, source="headgate")
 
-    # --- what is meant
+    # --- hovers and definitions
 
     def _hover(self, params: types.HoverParams) -> types.Hover | None:
         path, line, column = self._place(params)
@@ -123,7 +124,7 @@ class Editor:
         checked yet."""
         path = _path(params.text_document.uri)
         lines = self._lines(path) if path is not None else []
-        # Hovering must be right for text that the pause after typing still holds back.
+        # Hovers must match the text on the screen, even if the pause after typing is not over yet.
         if path is not None and params.text_document.uri in self.server.workspace.text_documents:
             self._session.write(path, "".join(lines))
         at = self._codec.position_from_client_units(lines, params.position)
@@ -142,7 +143,7 @@ class Editor:
 
 
 def _path(uri: str) -> Path | None:
-    """Return the path of the file, or None if the URI names none."""
+    """Return the path of the file, or None if the URI is not that of a file."""
     found = to_fs_path(uri) if uri.startswith("file:") else None
     return Path(found) if found else None
 

@@ -1,4 +1,4 @@
-"""Load the tenants with the texts in the editor: find errors, explain words, and locate definitions."""
+"""Combine the loaded tenants with the unsaved text in the editor: find errors, explain words, locate definitions."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from headgate.config.parse import Stanza, parse_branches
 from headgate.config.tenants import TenantProject
 
 SHOWN_MAX = 25
-"""Limit on the lines of a definition or an explanation that are shown."""
+"""Maximum number of lines of a definition or an explanation in a hover."""
 NEARBY_MAX = 20
-"""Projects that are frozen again after typing; saving a file freezes all that it affects."""
+"""Maximum number of projects to freeze after typing; saving a file freezes all affected projects."""
 
 
 class Problem(NamedTuple):
     error: ConfigError
     extent: Extent
     because: str
-    """Problem elsewhere that causes this one; empty: none does."""
+    """Problem elsewhere that causes this one, or empty."""
 
 
 class Location(NamedTuple):
@@ -53,15 +53,15 @@ class ProjectFile(NamedTuple):
 class _Tenant:
     loaded: LoadedTenant
     ended: dict[str, list[GraphFinding]] = field(default_factory=dict)
-    """Project -> findings that break its graphs; a project that has not been frozen yet is missing."""
+    """Project -> findings that break its graphs, for each project that has been frozen."""
     stale: set[str] = field(default_factory=set)
     """Projects that must be frozen again."""
     layout_findings: list[GraphFinding] | None = None
-    """Findings of the current layout; None: it has not been checked yet."""
+    """Findings of the current layout, or None if it has not been checked yet."""
 
 
 class EditorSession:
-    """Hold the tenants with the texts in the editor. `trees` maps canonical names to work trees."""
+    """Hold the tenants, with the text in the editor overriding files. `trees` maps canonical names to work trees."""
 
     def __init__(
         self, tenants: Mapping[str, LoadedTenant], trees: Mapping[str, Path], pipelines: frozenset[str] | None
@@ -94,7 +94,7 @@ class EditorSession:
         return current if current in loaded.branches.get(source.project, {}) else default_branch(loaded, source)
 
     def write(self, path: Path, text: str | None) -> None:
-        """Replace the text of a file; None restores that on disk."""
+        """Replace the text of a file; None restores the text on disk."""
         file = self.file(path)
         if text is None:
             text = path.read_text(errors="replace") if path.is_file() else ""
@@ -106,23 +106,23 @@ class EditorSession:
             # Saving an unchanged file must not freeze anything again.
             if file.project in tenant.loaded.tenant.by_canonical and had.get(file.path, "") != text:
                 new = tenant.loaded.with_files({file.project: {file.branch: {**had, file.path: text}}})
-                # Stale projects add up over several edits; only freezing takes them out again.
+                # Stale projects accumulate over several edits; only freezing removes them.
                 tenant.stale |= reached(tenant.loaded.layout, new.layout)
                 tenant.loaded, tenant.layout_findings = new, None
 
     def refresh(self, file: ProjectFile | None, *, everything: bool) -> Iterator[None]:
-        """Freeze the affected projects again, one at a time: at least the project of the file."""
+        """Freeze stale projects, one for each step of the iterator, beginning with the project of the file."""
         for tenant in self._tenants.values():
-            # The file's own project comes first: its errors are what the person at the editor waits for.
+            # Freeze the file's own project first: the user waits for its errors.
             waiting = sorted(tenant.stale, key=lambda project: (file is None or project != file.project, project))
-            # A base job reaches every project: freezing them all after each pause in typing would take too long.
+            # A base job affects every project: freezing all of them after each pause in typing would take too long.
             for project in waiting if everything else waiting[:NEARBY_MAX]:
                 layout = tenant.loaded.layout
                 tenant.ended[project] = [one for graph in graphs(layout, {project}) for one in frozen(layout, graph)]
                 tenant.stale.discard(project)
                 yield
 
-    # --- what is wrong
+    # --- problems
 
     def problems(self, path: Path) -> dict[Path, list[Problem]]:
         """Return the problems of every file of this file's project, which always includes the file itself."""
@@ -143,7 +143,7 @@ class EditorSession:
                 because = f"{place(cause)}: {cause.text}" if cause is not None and cause != error else ""
                 exact = extent(error, texts.get(error.path, ""))
                 problem = Problem(error, exact, because)
-                # Several tenants, or several graphs, report one mistake: it is shown once per line.
+                # Several tenants or graphs may report the same mistake: show it once per line.
                 found.setdefault(root / error.path, {}).setdefault((missed(error) or error.text, error.line), problem)
         return {where: list(problems.values()) for where, problems in found.items()}
 
@@ -155,19 +155,19 @@ class EditorSession:
         yield from (finding.error for found in tenant.ended.values() for finding in found)
 
     def _form(self, path: Path) -> Iterator[Problem]:
-        """Check the form of a file outside all tenants: nothing else of it can be checked."""
+        """Check the syntax of a file outside all tenants; nothing else can be checked."""
         source = TenantProject("", "", "", trusted=True)
         text = self._alone.get(path, "")
-        # Any file outside a tenant's work trees may be open, such as a playbook, which is no configuration.
+        # Skip other open files, such as playbooks, which are not Headgate configuration.
         if path.suffix != ".yaml" or not any(part in str(path) for part in ("zuul.yaml", "zuul.d/")):
             return
         for error in parse_branches(source, {"": {"zuul.yaml": text}})[""].errors:
             yield Problem(error, extent(error, text), "")
 
-    # --- what is meant
+    # --- hovers and definitions
 
     def hover(self, path: Path, line: int, column: int) -> str:
-        """Return the meaning of the word there, as Markdown; empty when it has none."""
+        """Return an explanation of the word at this position, as Markdown, or an empty string."""
         file = self.file(path)
         for tenant in self._tenants.values() if file is not None else ():
             assert file is not None, "only then there are tenants to look at"
@@ -180,7 +180,7 @@ class EditorSession:
         return ""
 
     def definition(self, path: Path, line: int, column: int) -> list[Location]:
-        """Return where the thing that the word names is defined, if that is on this machine."""
+        """Return the places on this machine that define what the word at this position names."""
         file, found = self.file(path), dict[Location, None]()
         for tenant in self._tenants.values() if file is not None else ():
             assert file is not None, "only then there are tenants to look at"
@@ -197,11 +197,11 @@ class EditorSession:
         return key_of(word) if word is not None else None
 
     def _job(self, loaded: LoadedTenant, name: str, file: ProjectFile) -> str:
-        """Show the job as the file's own project runs it, if it does."""
+        """Explain the job as the file's own project runs it, or else in general."""
         try:
             question = chosen({"": loaded}, name, file.project, None, file.branch)
         except UserError:
-            # The file's project need not run the job that it mentions.
+            # A project may mention a job without running it.
             question = chosen({"": loaded}, name, None, None, None)
         where = question.place
         at_place = (where.pipeline, where.project.project) if where is not None else ("", "")
@@ -210,7 +210,7 @@ class EditorSession:
 
 
 def _counts(name: str, paths: Iterable[str]) -> bool:
-    """Tell whether the file, by its path in the repository, is configuration."""
+    """Return whether the file with this path in the repository is configuration."""
     return any(name == path or (path.endswith("/") and name.startswith(path)) for path in (*paths, *STANDARD_PATHS))
 
 
@@ -226,5 +226,5 @@ def _cut(lines: list[str]) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    # Text of a configuration could otherwise end the fence, and go on as Markdown of its own.
+    # Break up fences in the text, which could otherwise end this one and inject Markdown.
     return f"```{language}\n{text.replace('```', '` ` `')}\n```"

@@ -1,4 +1,4 @@
-"""Build the issuers of tokens from the settings."""
+"""Build the authenticators, which verify tokens, from the settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from headgate.cli.settings import Settings
 
 
 def authenticators(settings: Settings) -> list[Authenticator]:
-    """Return those of the sections `[auth NAME]`; from now on the keys of providers are fetched. Raise UserError."""
+    """Return the authenticators of the sections `[auth NAME]`, and start to fetch the keys of their providers. Raise
+    UserError."""
     trust = trusting(*authorities(settings)) if settings.authenticators else None
     found = [authenticator(name, section, settings.path, trust) for name, section in settings.authenticators.items()]
     for one in found:

@@ -1,4 +1,4 @@
-"""Record what commands do by themselves, as a running Headgate records requests: who, what, why."""
+"""Record the actions that commands perform without a running Headgate: who, what, why."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ class ManualAction(NamedTuple):
     subject: str
     reason: str
     project: str = ""
-    """Project whose tenant is concerned; empty: the whole system."""
+    """Project whose tenant the action concerns; empty for the entire system."""
 
 
 @asynccontextmanager
 async def recorded(store: Store, deed: ManualAction, settings: Settings) -> AsyncIterator[None]:
-    """Record the action as begun, and then its result. Raise StoreError."""
+    """Record the action when it begins, and its result when it ends. Raise StoreError."""
     action, place = _action(deed, _tenant(settings, deed.project)), Map().history.by_hand
-    # Before the action: a crash leaves an action without a result in the record, not one that nobody knows of.
+    # Record it first: a crash then leaves an action without a result in the record, not an unrecorded action.
     await store.commit([], place.append(action))
     try:
         yield
     except Exception as error:
-        # The text of an unexpected error may contain a secret or a password of a URL; its type does not.
+        # The text of an unexpected error may contain a secret or a URL's password; its type does not.
         outcome = str(error) if isinstance(error, UserError | SecretError) else f"failed: {type(error).__name__}"
         await store.commit([], place.append(replace(action, outcome=line(outcome, TEXT_MAX_CHARS))))
         raise
@@ -55,10 +55,10 @@ async def recorded(store: Store, deed: ManualAction, settings: Settings) -> Asyn
 
 
 async def noted(settings: Settings, deed: ManualAction) -> None:
-    """Record an action that is done already, in the file of a Headgate that does not run. Raise UserError."""
+    """Record a completed action in the SQLite file of a Headgate that is not running. Raise UserError."""
     file = Path(settings.store_url.removeprefix("sqlite:///"))
     if not settings.store_url.startswith("sqlite:///") or not file.exists():
-        raise UserError("there is no store of a Headgate here")
+        raise UserError("there is no SQLite store of Headgate on this machine")
     backend = await open_store(settings)
     try:
         async with recorded(Store(backend), deed, settings):
@@ -70,7 +70,7 @@ async def noted(settings: Settings, deed: ManualAction) -> None:
 
 
 def _action(deed: ManualAction, tenant: str) -> HandAction:
-    """Record an action; only the machine knows the user who may open the store."""
+    """Return the record of an action, with the current user and this machine as its origin."""
     return HandAction(
         id=fresh(),
         verb=deed.verb,
@@ -84,20 +84,20 @@ def _action(deed: ManualAction, tenant: str) -> HandAction:
 
 
 def _tenant(settings: Settings, project: str) -> str:
-    """Return the first tenant that has the project; empty when none has, or the tenant file cannot be read."""
+    """Return the first tenant that has the project, or an empty string if none has or the tenant file is broken."""
     if not project:
         return ""
     try:
         text, known = tenant_text(settings), known_connections(settings, connections(settings))
         found = parse_tenant_file(text, str(settings.tenant_config), known).tenants
     except (UserError, ConfigErrors):
-        # The record counts, not the tenant in it: a broken tenant file must not stop what repairs it.
+        # A broken tenant file must not block the action, which may be its repair; record it without a tenant.
         return ""
     return next((name for name, tenant in found.items() if tenant.find(project) is not None), "")
 
 
 def _user() -> str:
-    """Return the user who runs this; with sudo, the one who called it."""
+    """Return the user who runs this command; with sudo, the user who called sudo."""
     try:
         return os.environ.get("SUDO_USER", "") or getpass.getuser()
     except (KeyError, OSError):

@@ -1,4 +1,4 @@
-"""Talk to the pages and the API of a running Headgate from a command."""
+"""Call the pages and the API of a running Headgate from a command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headgate.cli.settings import NAME, Settings, find, read
 from headgate.cli.terminal.say import say
 from headgate.recipes.patience import ANSWER_WAIT_MAX_S
 
-# urllib cannot tell who listens at the other end, so the kernel's tables are read.
+# urllib cannot tell which user listens at the other end, so read the kernel's tables.
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 LISTENS = "0A"
 EVERYWHERE_OR_LOOPBACK = {
@@ -35,11 +35,11 @@ EVERYWHERE_OR_LOOPBACK = {
     "0" * 24 + "01000000",
     "0" * 16 + "FFFF0000" + "0100007F",
 }
-"""Addresses that include the loopback interface, in the form of the kernel's tables."""
+"""Addresses that include the loopback interface, in the format of the kernel's tables."""
 
 
 def owners(port: int, tables: tuple[str, ...] = TABLES) -> set[int]:
-    """Return the ids of the users whose programs listen on the port; the set is empty if the kernel does not tell."""
+    """Return the ids of the users whose programs listen on the port; empty if the kernel's tables cannot be read."""
     found = set()
     for table in tables:
         try:
@@ -48,16 +48,16 @@ def owners(port: int, tables: tuple[str, ...] = TABLES) -> set[int]:
             continue
         for words in (line.split() for line in lines):
             address, _, number = words[1].partition(":")
-            # The kernel writes addresses in hex, in the machine's byte order: 0100007F is 127.0.0.1.
+            # The kernel prints addresses in hex, in the machine's byte order: 0100007F is 127.0.0.1.
             if words[3] == LISTENS and int(number, 16) == port and address in EVERYWHERE_OR_LOOPBACK:
                 found.add(int(words[7]))
     return found
 
 
 TIMEOUT_S = ANSWER_WAIT_MAX_S + 5
-"""Longer than the server waits for a scheduler, so that it can answer that none took up the request."""
+"""Longer than the server waits for a scheduler, so that it can report that none handled the request."""
 AGAIN_MAX_S = 20.0
-"""Seconds for which a command repeats its request while the server still reads what the answer needs."""
+"""Seconds for which a command repeats its request while the server is still loading the data for its answer."""
 ALIVE_S = 1.0
 ANSWER_SIZE_MAX_BYTES = 256 << 20
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -68,18 +68,18 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message, newurl: str
     ) -> None:
-        """Follow no redirect: a token must reach only the server it is meant for."""
+        """Follow no redirect: a token must reach only the server that it is meant for."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageClient:
-    """Call a running Headgate. `base` is its address without a trailing slash."""
+    """Call a running Headgate. `base` is its URL without a trailing slash."""
 
     base: str
     token: str = ""
     tls: ssl.SSLContext | None = None
     usual: str = ""
-    """Tenant to use where the command names none."""
+    """Tenant to use if the command names none."""
 
     def get(self, path: str) -> Any:  # JSON
         """Return the decoded JSON at a path. Raise UserError."""
@@ -90,15 +90,15 @@ class PageClient:
         return self._answer(path, None).decode(errors="replace")
 
     def post(self, path: str, body: dict[str, Any]) -> Any:  # JSON
-        """Raise UserError."""
+        """Post a JSON body, and return the decoded JSON of the answer. Raise UserError."""
         return self._json(path, body)
 
     def put(self, path: str, body: dict[str, Any]) -> None:
-        """Raise UserError."""
+        """Put a JSON body. Raise UserError."""
         self._answer(path, body, "PUT")
 
     def delete(self, path: str) -> None:
-        """Raise UserError."""
+        """Delete the resource at a path. Raise UserError."""
         self._answer(path, None, "DELETE")
 
     def tenant(self, named: str | None) -> str:
@@ -109,18 +109,18 @@ class PageClient:
         if not names:
             raise UserError(f"{self.base} has no tenant that you may see")
         if len(names) > 1:
-            raise UserError(f"there are several tenants; name one with --tenant: {', '.join(names)}")
+            raise UserError(f"there are several tenants; choose one with --tenant: {', '.join(names)}")
         return str(names[0])
 
     def of(self, tenant: str | None) -> str:
-        """Return the path of the API that belongs to a tenant."""
+        """Return the API's path of the named tenant, or else of the only one. Raise UserError."""
         return f"/api/tenant/{quote(self.tenant(tenant), safe='')}"
 
     def _json(self, path: str, body: dict[str, Any] | None) -> Any:  # JSON
         try:
             return json.loads(self._answer(path, body))
         except ValueError as error:
-            raise UserError(f"{self.base}{path}: the answer is not JSON; is that Headgate's address?") from error
+            raise UserError(f"{self.base}{path}: the answer is not JSON; is this the URL of Headgate?") from error
 
     def _answer(self, path: str, body: dict[str, Any] | None, method: str | None = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()
@@ -134,11 +134,11 @@ class PageClient:
             try:
                 request = urllib.request.Request(url, data, headers, method=method)
                 with _opened(request, TIMEOUT_S, self.tls) as answer:
-                    # A bound, since whatever listens at the address may send without end.
+                    # Limit the size: another program may listen there and send without end.
                     found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
                     return found
             except urllib.error.HTTPError as error:
-                # Only answers that say that nothing was done are repeated: a second POST would otherwise act twice.
+                # Repeat only if the answer says that nothing was done: otherwise a POST would act twice.
                 pause_s = _again_s(error)
                 if pause_s is None or time.monotonic() + pause_s > end:
                     raise UserError(f"{url}: {_reason(error)}") from error
@@ -148,25 +148,24 @@ class PageClient:
 
 
 def _unreached(url: str, error: Exception) -> UserError:
-    """Return the error to raise when a server gives no answer; retrying does not help when its certificate is
-    refused."""
-    # An attacker in between looks like this; waiting and repeating would be the wrong advice.
+    """Return the error for a server that does not answer: AwayError, or a UserError for a certificate that is not
+    trusted."""
+    # An untrusted certificate may mean an attacker in the middle, so do not suggest to wait and retry.
     if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
-        return UserError(f"{url}: its certificate is refused ({error}); name its authority as [tls] ca")
-    return AwayError(f"{url}: no Headgate answers there ({error}); is `headgate run` running?")
+        return UserError(f"{url}: the server's certificate is not trusted ({error}); set [tls] ca to its CA")
+    return AwayError(f"{url}: Headgate does not answer ({error}); is `headgate run` running?")
 
 
 def _again_s(error: urllib.error.HTTPError) -> float | None:
-    """Return the delay after which to ask again, if the answer says that nothing was done and that a retry may
-    succeed."""
+    """Return the delay before a retry, or None if a retry could act twice or would not help."""
     retry_after = error.headers.get("Retry-After", "")
-    # With Retry-After, the API answers 422 and 503 only if nothing was done; 429 is not repeated.
+    # The API sends Retry-After with 422 and 503 only if nothing was done. Do not repeat on 429.
     early = error.code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
     return float(retry_after) if early and retry_after.isascii() and retry_after.isdigit() else None
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the reason in an answer of the API, or else that of its status."""
+    """Return the error description in an answer of the API, or else the reason phrase of its status."""
     try:
         found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
     except (ValueError, OSError):
@@ -177,26 +176,26 @@ def _reason(error: urllib.error.HTTPError) -> str:
 def _opened(
     request: urllib.request.Request, timeout_s: float, tls: ssl.SSLContext | None
 ) -> Any:  # a response of urllib
-    # A proxy of the environment would receive the token, and could not reach this machine's loopback anyway.
+    # Bypass proxies of the environment: a proxy would see the token, and cannot reach this machine's loopback.
     direct = [urllib.request.ProxyHandler({})] if _is_here(urlsplit(request.full_url).hostname or "") else []
     opener = urllib.request.build_opener(_NoRedirects, *direct, urllib.request.HTTPSHandler(context=tls))
     return opener.open(request, timeout=timeout_s)
 
 
 def pages(config: str | None, url: str | None) -> PageClient:
-    """Return the pages named by the chosen profile, or by the settings and the environment; `url` takes precedence.
-    Raise UserError."""
+    """Return a client for the server of the selected profile, or of the settings and the environment; `url` takes
+    precedence. Raise UserError."""
     profile = chosen()
     url = url or profile.url or None
     settings = _settings(config, url)
     base = url.rstrip("/") if url else _address(_needed(settings))
     named = base == profile.url
-    # The profile's token goes to the profile's server only, whatever address the command line names.
+    # Send the profile's token only to the profile's server, whatever URL the command line gives.
     token = everywhere("auth_token") or os.environ.get(TOKEN_VARIABLE, "") or (profile.token if named else "")
     if settings is not None and (not url if token else _ours(base, settings)):
         token = token or known_token(settings)
-        # Any user of this machine may listen on a port while Headgate is down, and would receive the token. Only who
-        # names both the token and the address has chosen who does.
+        # While Headgate is down, another user of this machine may listen on its port and would receive the token. Skip
+        # the check only if the user explicitly gave both the token and the URL.
         _not_a_stranger(base, settings)
     if everywhere("insecure") or (named and not profile.verify):
         return PageClient(base, token, _unchecked(), profile.tenant)
@@ -204,7 +203,7 @@ def pages(config: str | None, url: str | None) -> PageClient:
 
 
 def _unchecked() -> ssl.SSLContext:
-    """Return a context that trusts any server, because the user requested that."""
+    """Return a context that trusts any server, for `--insecure`."""
     found = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     found.check_hostname, found.verify_mode = False, ssl.CERT_NONE
     return found
@@ -212,14 +211,14 @@ def _unchecked() -> ssl.SSLContext:
 
 def token_for(host: str, port: int, config: str | None = None, *, given: str = "", guessed: bool = False) -> str:
     """Return the token for a server other than the pages: the given one, that of the environment or, for a server on
-    this machine, that of the settings; empty when this user may read none. `guessed`: nobody named the address. Raise
-    UserError."""
+    this machine, that of the settings; empty if this user may read none. `guessed` means that the host is a default.
+    Raise UserError."""
     token = given or os.environ.get(TOKEN_VARIABLE, "")
     if not _is_here(host) or (token and not guessed):
         return token
     settings = _settings(config, "this machine")
     if settings is None and token:
-        return token  # Whose Headgate it should be is in settings that this user cannot read.
+        return token  # without the settings, the server's owner cannot be checked
     settings = settings or Settings(Path(NAME).absolute(), {})
     token = token or known_token(settings)
     if token:
@@ -228,7 +227,7 @@ def token_for(host: str, port: int, config: str | None = None, *, given: str = "
 
 
 def _settings(config: str | None, url: str | None) -> Settings | None:
-    """Return the settings, or None when there are none and an address was given. Raise UserError."""
+    """Return the settings, or None if there are none and a URL was given. Raise UserError."""
     try:
         return read(find(config))
     except UserError:
@@ -238,14 +237,15 @@ def _settings(config: str | None, url: str | None) -> Settings | None:
 
 
 def _needed(settings: Settings | None) -> Settings:
-    assert settings is not None, "without an address, settings were found or missed"
+    assert settings is not None, "`_settings` raises if there are neither settings nor a URL"
     return settings
 
 
 def _address(settings: Settings) -> str:
+    """Return the URL of the pages: on this machine if they run here, or else `[web] root`."""
     root = settings.get("web", "root").rstrip("/")
     address = _here(settings)
-    # A stranger can say that it is alive, too, and must not keep anybody from the real pages.
+    # Another user's program can also answer the health check; it must not divert commands from the real pages.
     if root and (_strangers(address, settings) or not _alive(address, settings)):
         return root
     return address
@@ -253,26 +253,26 @@ def _address(settings: Settings) -> str:
 
 def _here(settings: Settings) -> str:
     host, port = settings.get("web", "listen_address"), settings.get("web", "port")
-    # A wildcard is an address to listen on; to connect there means loopback.
+    # A wildcard is only an address to listen on; connect to loopback instead.
     host = _EVERYWHERE.get(host, host)
     scheme = "https" if settings.get("tls", "certificate") else "http"
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _alive(base: str, settings: Settings) -> bool:
-    """Return whether the pages are served at `base`: those of this machine need neither a name nor a load balancer."""
+    """Return whether Headgate's pages answer at `base`."""
     try:
         request = urllib.request.Request(f"{base}/health/live")
         with _opened(request, ALIVE_S, _trusting(base, settings)) as answer:
-            # Any program may listen at this port: only Headgate's own words count.
+            # Any program may listen on this port, so check for Headgate's exact answer.
             return bool(json.loads(answer.read(ANSWER_SIZE_MAX_BYTES)) == {"alive": True})
     except (OSError, ValueError, HTTPException):
         return False
 
 
 def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
-    """Return which certificates to trust: on this machine only the server's own, whatever name it is for; elsewhere
-    that one, `[tls] ca` and the authorities of the system. Raise UserError."""
+    """Return the certificates to trust: on this machine only the server's own, for any host name; elsewhere that
+    certificate, `[tls] ca` and the system's CAs. Raise UserError."""
     own = (settings.place("tls", "certificate", ""),) if settings.get("tls", "certificate") else ()
     if not own or not _is_here(urlsplit(base).hostname or ""):
         return trusting(*own, *authorities(settings))
@@ -281,23 +281,22 @@ def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
         tls.load_verify_locations(*own)
     except OSError as error:
         raise UserError(f"{own[0]}: the certificate cannot be used: {error}") from error
-    # The certificate itself is the anchor, even if an authority has signed it.
+    # The certificate itself is the trust anchor, even if a CA signed it.
     tls.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    # On this machine the name in it does not matter: people connect to localhost, it is for the public name.
+    # Commands connect to localhost, but the certificate is for the public name, so do not compare names.
     tls.check_hostname = False
     return tls
 
 
 def known_trust(config: str | None = None) -> ssl.SSLContext | None:
-    """Return which certificates to trust for servers other than the pages, by the settings; None without settings.
-    Raise UserError."""
+    """Return the certificates to trust for servers other than the pages, or None without settings. Raise UserError."""
     settings = _settings(config, "any")
     return trusting(*authorities(settings)) if settings else None
 
 
 def _ours(base: str, settings: Settings) -> bool:
-    """Return whether a server may receive the token of the settings: one on this machine, or one that the settings
-    name."""
+    """Return whether a server may receive the token of the settings: if it is on this machine, or if the settings name
+    it."""
     host = urlsplit(base).hostname or ""
     root = urlsplit(settings.get("web", "root"))
     known = (settings.get("web", "listen_address"), root.hostname)
@@ -312,21 +311,21 @@ def _is_here(host: str) -> bool:
 
 
 def _not_a_stranger(base: str, settings: Settings) -> None:
-    """Raise UserError when a program of another user listens on the port of this machine: Headgate may not be
-    running."""
+    """Raise UserError if a program of another user listens on the port on this machine, perhaps because Headgate is
+    not running."""
     if strangers := _strangers(base, settings):
         raise UserError(
-            f"{base}: the program that listens there belongs to the user with id {min(strangers)}, to whom neither "
-            "these settings nor the state belong: it is not shown the token"
+            f"{base}: the program that listens there belongs to the user with id {min(strangers)}, who owns neither "
+            "these settings nor the state; Headgate did not send your token to it"
         )
 
 
 def _strangers(base: str, settings: Settings) -> set[int]:
-    """Return the ids of other users whose programs listen on the port, if it is one of this machine."""
+    """Return the ids of untrusted users whose programs listen on the port, if it is a port of this machine."""
     at = urlsplit(base)
     if not _is_here(at.hostname or ""):
         return set()
-    # Besides this user: root, and the owner of the files, as Headgate usually has a user of its own.
+    # Also trust root and the owners of Headgate's files, because Headgate usually runs as its own user.
     trusted = {os.geteuid(), 0, *_owner(settings.path), *_owner(settings.state_dir), *_owner(token_file(settings).path)}
     return owners(at.port or (443 if at.scheme == "https" else 80)) - trusted
 

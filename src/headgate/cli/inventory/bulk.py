@@ -1,4 +1,4 @@
-"""Import and export many objects at once, without loss: rows of CSV, lines of JSON, documents of YAML."""
+"""Import and export many objects at once, without loss of data: CSV rows, JSON lines, YAML documents."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ from headgate.inventory.names import normal
 from headgate.inventory.wire import inventory_pb2 as pb
 
 Row = tuple[str, pb.Object]
-"""Place in the file, for messages, and the object."""
+"""Position in the file, for messages, and the object."""
 
 FORMATS = ("csv", "json", "yaml")
 FIELDS = ("object_type", "name", "uuid", "project", "partition", "tags")
 PROPERTY = "property:"
-"""Prefix for the heading of a column whose property has the name of a field."""
+"""Prefix for the column heading of a property that has the same name as a field."""
 STEPS_MAX = 500
-"""Limit on the steps of one request; a request has at most 4 MB."""
+"""Limit on the steps of one request; gRPC limits a request to 4 MB."""
 STEPS_SIZE_MAX_BYTES = 2_000_000
 NAMES_MAX = 100
-"""Objects that are looked up at a time."""
+"""Number of objects to look up in one request."""
 SHOWN_MAX = 20
-"""Number of rejected rows that are listed."""
+"""Number of rejected rows to list."""
 TAKEN = "ALREADY_EXISTS"
-"""Status of a step whose object exists."""
+"""Status of a step that creates an existing object."""
 _SUFFIXES = {".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".yaml": "yaml", ".yml": "yaml"}
 _format = click.option(
-    "--format", type=click.Choice(FORMATS), default=None, help="Default: as the name of the file ends."
+    "--format", type=click.Choice(FORMATS), default=None, help="Format of the file. Default: from the file's suffix."
 )
 
 
@@ -51,12 +51,12 @@ def format_of(file: str, given: str) -> str:
     """Return the given format, or that of the file's suffix. Raise UserError."""
     found = given or _SUFFIXES.get(Path(file).suffix.lower(), "")
     if not found:
-        raise UserError(f"{file}: what format is this? Say --format {' or '.join(FORMATS)}")
+        raise UserError(f"{file}: the suffix names no known format; add --format {' or '.join(FORMATS)}")
     return found
 
 
 def read(source: IO[str], name: str, format: str, type: str) -> Iterator[Row]:
-    """Yield one object after the other.  Raise UserError, which names the line."""
+    """Yield the objects one by one. Raise UserError that names the line."""
     try:
         if format == "csv":
             yield from _csv(source, name, type)
@@ -108,7 +108,7 @@ def _object(where: str, found: Any, type: str) -> Row:  # YAML or JSON
 def _json(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read one object per line, or one array."""
     for number, line in enumerate(source, 1):
-        # One array is read as a whole; lines are read one by one, so that a file of any size needs little memory.
+        # An array must be read at once; lines are read one by one, so that files of any size need little memory.
         if number == 1 and line.lstrip().startswith("["):
             array = _parsed(name, line + source.read())
             yield from (_object(f"{name}: object {n}", one, type) for n, one in enumerate(array, 1))
@@ -120,12 +120,12 @@ def _parsed(where: str, text: str) -> Any:  # JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: this is not JSON: {error}; it is one object a line, or one array") from error
+        raise UserError(f"{where}: this is not JSON: {error}; write one object per line, or one array") from error
 
 
 def _yaml(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read documents, each an object or a list of them."""
-    # The parser in C is many times as fast, and some builds of PyYAML lack it.
+    # The C parser is many times faster, but some builds of PyYAML lack it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     number = 0
     try:
@@ -142,11 +142,13 @@ def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
     try:
         heads = next(reader, None)
         if heads is None:
-            raise UserError(f"{name}: is empty; its first line names the columns: {','.join(FIELDS)}, and properties")
+            raise UserError(
+                f"{name}: the file is empty; its first line must name the columns: {','.join(FIELDS)}, and properties"
+            )
         # Spreadsheet programs begin UTF-8 files with a byte order mark, which would belong to the first heading.
         heads[0] = heads[0].removeprefix("\ufeff")
         if twice := sorted({head for head in heads if heads.count(head) > 1}):
-            raise UserError(f"{name}:1: column {twice[0]!r} is there twice")
+            raise UserError(f"{name}:1: column {twice[0]!r} occurs twice")
         for cells in reader:
             where = f"{name}:{reader.line_num}"
             if len(cells) > len(heads):
@@ -158,7 +160,7 @@ def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
 
 
 def _of_cells(where: str, cells: dict[str, str]) -> dict[str, Any]:  # JSON
-    """Return the mapping of one row; empty cells are left out."""
+    """Return the mapping of one row, without empty cells."""
     mapping: dict[str, Any] = {field: cells[field] for field in FIELDS if cells.get(field)}
     try:
         mapping["tags"] = shlex.split(cells.get("tags", ""))
@@ -170,13 +172,14 @@ def _of_cells(where: str, cells: dict[str, str]) -> dict[str, Any]:  # JSON
 
 
 def _value(where: str, key: str, cell: str) -> str:
-    """Return the value of a cell: its text or, in quotes, a JSON string, which an empty text must be."""
+    """Return the value of a cell: its text or, if it begins with a quote, the JSON string in it. Only a JSON string can
+    be empty."""
     if not cell.startswith('"'):
         return cell
     try:
         found = json.loads(cell)
     except ValueError as error:
-        raise UserError(f"{where}: {key}: what begins with a quote is a text of JSON, and this is none") from error
+        raise UserError(f"{where}: {key}: a value that begins with a quote must be a JSON string") from error
     return str(found)
 
 
@@ -185,6 +188,7 @@ def _write_csv(target: IO[str], described: Iterable[dict[str, Any]]) -> None:  #
     keys = sorted({key for one in rows for key in one.get("properties", {})})
     fields = [field for field in FIELDS if field in ("object_type", "name") or any(field in one for one in rows)]
     writer = csv.writer(target, lineterminator="\n")
+    # Prefix properties whose names look like a field or already have the prefix, so that `import` can tell them apart.
     writer.writerow([*fields, *(PROPERTY + key if key in FIELDS or key.startswith(PROPERTY) else key for key in keys)])
     for one in rows:
         plain = {**one, "tags": shlex.join(one.get("tags", ()))}
@@ -199,16 +203,16 @@ def _cell(value: str | None) -> str:
 
 
 @click.command("import")
-@click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
+@click.option("--file", "-f", default="-", metavar="FILE", help="The file to read. Default: standard input.")
 @_format
-@click.option("--type", "-t", default="", metavar="TYPE", help="The type for rows that do not name one.")
-@click.option("--update", is_flag=True, help="Change existing objects that differ; otherwise, they are rejected.")
+@click.option("--type", "-t", default="", metavar="TYPE", help="The type of rows that name none.")
+@click.option("--update", is_flag=True, help="Update existing objects that differ, instead of rejecting their rows.")
 @connected
 def import_(address: ServiceAddress, file: str, format: str | None, type: str, update: bool) -> None:
-    """Create objects from CSV, JSON (one per line, or an array) or YAML; existing objects stay as they are.
+    """Create objects from CSV, JSON (one object per line, or an array) or YAML, without changing existing objects.
 
-    Rows are imported in parts.  Rejected rows are listed, and all others are imported; importing the file again
-    imports the rest.  The exit status is 1 if a row was rejected.
+    The command imports all valid rows, and lists the rejected ones; after you correct those, import the same file
+    again. The exit status is 1 if a row was rejected.
     """
     format = format_of(file, format or "")
     done = _Import(address.open(), update=update)
@@ -228,11 +232,13 @@ def import_(address: ServiceAddress, file: str, format: str | None, type: str, u
 @click.command("export")
 @filtered
 @_format
-@click.option("--output", "-o", "file", default="-", metavar="FILE", help="Default: standard output.")
-@click.option("--no-uuid", is_flag=True, help="Omit uuids, to create similar objects.")
+@click.option(
+    "--output", "-o", "file", default="-", metavar="FILE", help="The file to write. Default: standard output."
+)
+@click.option("--no-uuid", is_flag=True, help="Omit uuids, so that an import creates new objects.")
 @connected
 def export(address: ServiceAddress, filters: tuple[str, ...], format: str | None, file: str, no_uuid: bool) -> None:
-    """Write objects as CSV, JSON (one per line) or YAML, as `import` reads them."""
+    """Write objects as CSV, JSON (one object per line) or YAML, in the format that `import` reads."""
     format = format_of(file, format or "")
     found = sorted(search(address.open(), wanted(filters, "")), key=lambda one: (one.partition, one.type, one.name))
     try:
@@ -243,15 +249,15 @@ def export(address: ServiceAddress, filters: tuple[str, ...], format: str | None
 
 
 def _opened(file: str, mode: str) -> AbstractContextManager[IO[str]]:
-    """Open the file without translating ends of lines: lines may end within a value."""
+    """Open the file without translating line endings."""
     if file == "-":
         return nullcontext(sys.stdin if mode == "r" else sys.stdout)
-    # The csv module needs untranslated ends of lines: a quoted value may contain one.
+    # The csv module needs untranslated line endings, because a quoted value may contain one.
     return open(file, mode, encoding="utf-8", newline="")
 
 
 def _parts(found: Iterator[Row]) -> Iterator[list[Row]]:
-    """Yield as many steps together as one request can hold."""
+    """Yield lists of rows, each as long as one request allows."""
     part: list[Row] = []
     size_bytes = 0
     for row in found:
@@ -273,6 +279,7 @@ class _Import:
         self.counts: Counter[str] = Counter()
 
     def take(self, part: Sequence[Row]) -> None:
+        """Import some rows: create their objects, and compare or update objects that exist already."""
         taken = self._apply(part, [pb.Step(create=one) for _, one in part], "created")
         if taken:
             self._compare([part[number] for number in taken], taken)
@@ -281,8 +288,8 @@ class _Import:
         return ", ".join(f"{self.counts[what]} {what}" for what in ("created", "updated", "unchanged", "refused"))
 
     def _apply(self, part: Sequence[Row], steps: Sequence[pb.Step], what: str) -> dict[int, str]:
-        """Perform the steps; return those whose objects exist already, and the server's answers."""
-        # In parts, one rejected row does not undo the others of its request.
+        """Perform the steps; return the numbers of those whose objects already exist, with the server's messages."""
+        # With `in_parts`, one rejected row does not undo the other rows of the request.
         answer = self._client.call("Apply", steps=steps, in_parts=True)
         taken = {}
         for failure in answer.failures:
@@ -294,18 +301,18 @@ class _Import:
         return taken
 
     def _compare(self, part: Sequence[Row], why: dict[int, str]) -> None:
-        """Compare rows with objects that exist already: leave equal ones alone, and update or reject the others."""
+        """Compare rows with existing objects: leave equal ones unchanged, and update or reject the others."""
         existing: dict[tuple[str, str], list[pb.Object]] = {}
         for old in self._existing([one for _, one in part]):
             existing.setdefault((old.type, old.name), []).append(old)
         changed: list[Row] = []
         patches: list[pb.Step] = []
-        # Both come from one dictionary, so they are in the same order.
+        # `part` was built from the keys of `why`, so both have the same order.
         for (where, one), detail in zip(part, why.values(), strict=True):
             same = existing.get((one.type, one.name), [])
             same = [old for old in same if one.project in ("", old.project) and normal(one.uuid) in ("", old.uuid)]
-            # Names are unique in a project or a partition only: where several objects match, changing one would be a
-            # guess.
+            # Names are unique only within a project or a partition. If several objects match, reject the row: choosing
+            # one would be a guess.
             if len(same) != 1:
                 self._refused((where, one), detail)
                 continue
@@ -316,7 +323,7 @@ class _Import:
                 changed.append((where, one))
                 patches.append(pb.Step(update=_patch(old, one)))
             else:
-                self._refused((where, one), f"{one.type} {one.name} is there and differs; --update changes it")
+                self._refused((where, one), f"{one.type} {one.name} exists and differs; --update changes it")
         if patches:
             self._apply(changed, patches, "updated")
 
@@ -336,11 +343,11 @@ class _Import:
         if self.counts["refused"] <= SHOWN_MAX:
             say(f"headgate: {row[0]}: {why}", err=True)
         elif self.counts["refused"] == SHOWN_MAX + 1:
-            say("headgate: more are refused, and only counted", err=True)
+            say("headgate: further rejected rows are only counted", err=True)
 
 
 def _patch(old: pb.Object, new: pb.Object) -> pb.Patch:
-    """Return the patch that turns the one into the other; the server rejects it if the object changes meanwhile."""
+    """Return the patch from `old` to `new`; the server rejects it if the object changes in the meantime."""
     patch = pb.Patch(uuid=old.uuid, expected_generation=old.generation)
     for key, value in new.properties.items():
         if old.properties.get(key, None) != value:

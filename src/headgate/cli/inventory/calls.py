@@ -1,4 +1,4 @@
-"""Call the service from the command line, and show its answers: tables for people, JSON for programs."""
+"""Call the inventory service from the command line, and print its answers as tables or as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServiceAddress:
-    """Say where the service is and who calls, from options and environment."""
+    """Hold the address of the service and the identity of the caller, from options and environment variables."""
 
     host: str = "localhost"
     port: int = 10002
@@ -45,9 +45,9 @@ class ServiceAddress:
     def open(self) -> InventoryClient:
         """Open a client. Raise UserError."""
         with needing("headgate inventory", "inventory"):
-            import grpc  # 19 MB
+            import grpc  # late, because it takes 19 MB
         target = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-        # Naming an authority is the sign that the service speaks TLS.
+        # `--ca` implies that the service uses TLS.
         if self.ca is None:
             return InventoryClient(self, grpc.insecure_channel(target))
         try:
@@ -59,8 +59,8 @@ class ServiceAddress:
 
 
 class InventoryClient:
-    """Call the service: `client.call("Search", any=[...])`. An error is printed, and the number of its status is
-    the exit status."""
+    """Call the service: `client.call("Search", any=[...])`. On an error, print it, and exit with the number of its gRPC
+    status."""
 
     def __init__(self, address: ServiceAddress, channel: grpc.Channel) -> None:
         headers = {"authorization": address.token and f"Bearer {address.token}", "roles": address.roles}
@@ -84,9 +84,9 @@ class InventoryClient:
 
 
 def refused(error: StockRefused) -> NoReturn:
-    """Print the error, and exit with the number of its status."""
+    """Print the error, and exit with the number of its gRPC status."""
     hint = {
-        "UNAVAILABLE": "; is it running there? (--host, --port, and --ca if it speaks TLS)",
+        "UNAVAILABLE": "; is the service running there? (--host, --port, and --ca if it uses TLS)",
         "FAILED_PRECONDITION": " (--user, --project, --partition, or RUNM_USER, …)"
         if "session" in error.detail
         else "",
@@ -102,7 +102,7 @@ def show(
     address: ServiceAddress, found: Sequence[Message], heads: Sequence[str], rows: Iterable[Sequence[str]]
 ) -> None:
     if address.json:
-        # Text of others in JSON is escaped for terminals, too.
+        # `plain_json` escapes control characters of untrusted text, which could affect the terminal.
         say(plain_json(json.dumps([as_dict(one) for one in found], indent=1, ensure_ascii=False)))
         return
     table = TextTable(*heads)
@@ -112,7 +112,7 @@ def show(
 
 
 def as_dict(message: Message) -> dict[str, object]:
-    """Convert a message, with the names of its definition."""
+    """Convert a message to a dictionary, with the field names of its definition."""
     return dict(MessageToDict(message, preserving_proto_field_name=True))
 
 
@@ -140,7 +140,7 @@ def one_object(address: ServiceAddress, found: pb.Object) -> None:
 
 
 def made(address: ServiceAddress, found: pb.Object) -> None:
-    """Print what was created or changed: its uuid, all of it with --verbose or --json, or nothing with --quiet."""
+    """Print a created or changed object: its uuid, all of it with --verbose or --json, or nothing with --quiet."""
     if address.verbose or address.json:
         one_object(address, found)
     elif not address.quiet:

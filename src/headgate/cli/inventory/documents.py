@@ -1,4 +1,4 @@
-"""Read the YAML that people write: partitions, providers, objects, definitions."""
+"""Read partitions, providers, objects and definitions from YAML that people write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(file: str) -> tuple[str, dict[str, Any]]:  # YAML
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{name}: is not UTF-8 ({error.reason} at byte {error.start})") from error
+        raise UserError(f"{name}: the file is not UTF-8 ({error.reason} at byte {error.start})") from error
     except yaml.YAMLError as error:
         raise UserError(f"{name}: this is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict):
@@ -43,7 +43,7 @@ def partition(file: str) -> pb.Partition:
 
 
 def described(file: str, type: str) -> pb.Object:
-    """Read an object of a type, or of the type in `object_type`. Raise UserError."""
+    """Read an object of the given type, or else of the type in its `object_type`. Raise UserError."""
     name, found = read(file)
     return object_of(name, found, type)
 
@@ -58,11 +58,11 @@ def object_of(name: str, found: Mapping[str, Any], type: str) -> pb.Object:  # Y
         known, needed = (*known, "object_type"), ("name", "object_type")
     _only(name, found, known, needed)
     properties, tags = found.get("properties") or {}, found.get("tags") or []
-    # Property values are texts in the inventory, so structures have no place there.
+    # The inventory stores property values as strings, so nested values are not allowed.
     if not isinstance(properties, dict) or any(isinstance(one, dict | list) for one in properties.values()):
-        raise UserError(f"{name}: properties is a mapping of texts, numbers, true or false")
+        raise UserError(f"{name}: properties must be a mapping whose values are strings, numbers, true or false")
     if not isinstance(tags, list):
-        raise UserError(f"{name}: tags is a list")
+        raise UserError(f"{name}: tags must be a list")
     texts = {_text(key): _text(value) for key, value in properties.items()}
     texts |= {
         key: _text(found[field]) for key, field in ((KIND, "provider_type"), ("parent", "parent")) if field in found
@@ -84,7 +84,9 @@ def definition(file: str) -> Definition:
     _only(name, found, ("property_definitions",), ("property_definitions",))
     written = found["property_definitions"]
     if not isinstance(written, dict):
-        raise UserError(f"{name}: property_definitions is a mapping, KEY: schema, required, permissions")
+        raise UserError(
+            f"{name}: property_definitions must be a mapping of each KEY to schema, required and permissions"
+        )
     try:
         return definitions.compiled("", {_text(key): body or {} for key, body in written.items()})
     except Invalid as error:
@@ -93,13 +95,13 @@ def definition(file: str) -> Definition:
 
 def _only(name: str, found: Mapping[str, Any], known: tuple[str, ...], needed: tuple[str, ...]) -> None:  # YAML
     if unknown := sorted(str(key) for key in found if key not in known):
-        raise UserError(f"{name}: {', '.join(unknown)} is not known here; known are {', '.join(known)}")
+        raise UserError(f"{name}: unknown key {', '.join(unknown)}; known keys are {', '.join(known)}")
     if missing := [key for key in needed if not found.get(key)]:
-        raise UserError(f"{name}: {' and '.join(missing)} must be there")
+        raise UserError(f"{name}: {' and '.join(missing)} must be set")
 
 
 def _text(value: object) -> str:
-    """Return a value as text: numbers as in JSON, booleans as true and false."""
+    """Return a value as a string: numbers as in JSON, booleans as true and false."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "" if value is None else str(value)

@@ -18,7 +18,7 @@ from headgate.inventory.wire import inventory_pb2 as pb
 
 LOOK_INTERVAL_S = 1.0
 GRACE_S = 60
-"""Seconds that a lease stays in line beyond the wait of its command, which may have ended without removing it."""
+"""Seconds that a lease request outlives the wait of its command, in case the command dies without ending it."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(?:[0-9]{1,9}[smhd])+")
 _STATES = {pb.Lease.WAITING: "waiting", pb.Lease.HELD: "held", pb.Lease.CLEANING: "cleaning", pb.Lease.ENDED: "ended"}
@@ -38,38 +38,50 @@ class Duration(click.ParamType[int]):
 
 @click.group("lease")
 def lease() -> None:
-    """Lease a machine, or an amount of an object's property, for a while: ask, list, get, extend, end."""
+    """Lease a machine, or an amount of an object's property, for a limited time: ask, list, get, extend, end."""
 
 
 @lease.command("ask")
-@click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="For how long.")
-@click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Which machines; all must hold.")
+@click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="Duration of the lease.")
+@click.option(
+    "--filter",
+    "-f",
+    "search",
+    default="",
+    metavar="EXPR",
+    help="Conditions that the machine must meet; see `object list`.",
+)
 @click.option(
     "--amount",
     "-a",
     "amounts",
     multiple=True,
     metavar="KEY=N",
-    help="Lease this amount of a property, not the whole object.",
+    help="Lease this amount of a property instead of the entire object; repeatable.",
 )
-@click.option("--precedence", type=click.IntRange(1), default=None, help="Lower goes first; below 200: operators.")
-@click.option("--note", default="", help="What it is for.")
+@click.option(
+    "--precedence",
+    type=click.IntRange(1),
+    default=None,
+    help="Lower numbers are served first; below 200 only for operators.",
+)
+@click.option("--note", default="", help="Purpose of the lease.")
 @click.option(
     "--wait",
     "wait_s",
     type=Duration(),
     default=None,
     metavar="30m",
-    help="Wait up to this long until the lease is given.",
+    help="Wait up to this long for the lease to be granted.",
 )
 @calls.connected
 def ask(
     address: calls.ServiceAddress, duration_s: int, search: str, amounts: tuple[str, ...], precedence: int | None,
     note: str, wait_s: int | None,
 ) -> None:  # fmt: skip
-    """Request a machine, and print the id of the lease.
+    """Request a lease of a machine, and print the id of the lease.
 
-    Without --wait, the lease waits in line for a day; `lease get` shows whether it is given.
+    Without --wait, the request stays in the queue for a day; `lease get` shows whether the lease is granted.
     """
     wanted = {}
     for one in amounts:
@@ -91,13 +103,15 @@ def ask(
 
 
 def _waited(client: calls.InventoryClient, lease: pb.Lease, wait_s: int) -> pb.Lease:
-    """Wait for the lease. Raise UserError when it was not given in time; it is then taken out of the line."""
+    """Wait until the lease is granted. If it is not in time, end it, and raise UserError."""
     until = time.monotonic() + wait_s
     while lease.state == pb.Lease.WAITING:
         if time.monotonic() > until:
-            # If the lease is given at this very moment, this gives it back: nobody would use the machine.
+            # This also returns a lease that is granted at this very moment, which nobody would use.
             client.call("EndLease", id=lease.id)
-            raise UserError(f"nothing came in {wait_s} s; {lease.ahead} were before it, and it waits no longer")
+            raise UserError(
+                f"not granted within {wait_s} s; {lease.ahead} requests were ahead, and this one is cancelled"
+            )
         time.sleep(min(LOOK_INTERVAL_S, max(0.0, until - time.monotonic())))
         lease = client.call("GetLease", id=lease.id)
     return lease
@@ -106,30 +120,32 @@ def _waited(client: calls.InventoryClient, lease: pb.Lease, wait_s: int) -> pb.L
 @lease.command("list")
 @calls.connected
 def list_(address: calls.ServiceAddress) -> None:
-    """List the leases of the project: what is held, then the line."""
+    """List the leases of the project: granted leases first, then waiting requests in their order."""
     found = address.open().call("ListLeases").leases
     rows = (
         (one.id, _STATES.get(one.state, "?"), one.name or one.search, _amounts(one), one.user, one.project,
-         _when(one.until_ms) or f"{one.ahead} before it", one.note)
+         _when(one.until_ms) or f"{one.ahead} ahead", one.note)
         for one in found
     )  # fmt: skip
-    calls.show(address, found, ("id", "state", "what", "of it", "user", "project", "until", "note"), rows)
+    calls.show(address, found, ("id", "state", "object", "amounts", "user", "project", "until", "note"), rows)
 
 
 @lease.command("get")
 @click.argument("id")
 @calls.connected
 def get(address: calls.ServiceAddress, id: str) -> None:
-    """Show one."""
+    """Show one lease."""
     _one(address, address.open().call("GetLease", id=id))
 
 
 @lease.command("extend")
 @click.argument("id")
-@click.option("--for", "duration_s", type=Duration(), required=True, metavar="2h", help="From now on.")
+@click.option(
+    "--for", "duration_s", type=Duration(), required=True, metavar="2h", help="New duration, counted from now."
+)
 @calls.connected
 def extend(address: calls.ServiceAddress, id: str, duration_s: int) -> None:
-    """Extend a lease from now on, if nobody waits for its object."""
+    """Extend a lease, if no other request waits for its object."""
     found = address.open().call("ExtendLease", id=id, duration_s=duration_s)
     if not address.quiet:
         say(f"until {_when(found.until_ms)}")
@@ -139,7 +155,7 @@ def extend(address: calls.ServiceAddress, id: str, duration_s: int) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @calls.connected
 def end(address: calls.ServiceAddress, ids: tuple[str, ...]) -> None:
-    """Give back the leased objects, or leave the line."""
+    """End leases: return their objects, or cancel requests that wait."""
     client = address.open()
     for id in ids:
         client.call("EndLease", id=id)
@@ -149,7 +165,7 @@ def end(address: calls.ServiceAddress, ids: tuple[str, ...]) -> None:
 
 @click.group("quota")
 def quota() -> None:
-    """Limit the leases of the partition: set, list, delete."""
+    """Manage quotas, which limit the leases of the partition: set, list, delete."""
 
 
 @quota.command("set")
@@ -158,31 +174,33 @@ def quota() -> None:
     "--for-project",
     default="",
     metavar="NAME",
-    help="Applies to this project; *: to each project separately; empty: to all together.",
+    help="Apply to this project; *: to each project separately; empty: to all projects together.",
 )
 @click.option(
     "--for-user",
     default="",
     metavar="NAME",
-    help="Applies to this user; *: to each user separately; empty: to all together.",
+    help="Apply to this user; *: to each user separately; empty: to all users together.",
 )
-@click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Applies to matching objects.")
+@click.option("--filter", "-f", "search", default="", metavar="EXPR", help="Apply to objects that match.")
 @click.option(
     "--property",
     "key",
     default="",
     metavar="KEY",
-    help="Limit the amount of this property; by default, the number of objects.",
+    help="Limit the amount of this property. Default: limit the number of objects.",
 )
-@click.option("--most", default="", metavar="N", help="At a time.")
-@click.option("--hours", default="", metavar="N", help="In each window; of a property, its amount times hours.")
-@click.option("--window-hours", type=click.IntRange(0), default=0, metavar="N", help="How long a window is.")
+@click.option("--most", default="", metavar="N", help="Maximum number, or amount of the property, at a time.")
+@click.option(
+    "--hours", default="", metavar="N", help="Maximum hours of use in each window; for a property, amount times hours."
+)
+@click.option("--window-hours", type=click.IntRange(0), default=0, metavar="N", help="Length of a window for --hours.")
 @calls.connected
 def set_quota(
     address: calls.ServiceAddress, name: str, for_project: str, for_user: str, search: str, key: str, most: str,
     hours: str, window_hours: int,
 ) -> None:  # fmt: skip
-    """Set a quota; it replaces one of the same name."""
+    """Create the quota NAME, or replace it."""
     address.open().call("SetQuota", quota=pb.Quota(
         name=name, project=for_project, user=for_user, search=search, property=key, most=most, hours=hours,
         window_hours=window_hours,
@@ -192,7 +210,7 @@ def set_quota(
 @quota.command("list")
 @calls.connected
 def list_quotas(address: calls.ServiceAddress) -> None:
-    """List those that concern you; operators see all."""
+    """List the quotas that apply to you; operators see all."""
     found = address.open().call("ListQuotas").quotas
     rows = (
         (one.name, one.project or "all", one.user or "all", one.search, one.property or "objects", one.most,
@@ -206,32 +224,34 @@ def list_quotas(address: calls.ServiceAddress) -> None:
 @click.argument("name")
 @calls.connected
 def delete_quota(address: calls.ServiceAddress, name: str) -> None:
-    """Delete one."""
+    """Delete a quota."""
     address.open().call("DeleteQuota", name=name)
 
 
 @click.group("health")
 def health() -> None:
-    """Show and set the health of machines: list, get, failed, well. An unhealthy machine is never leased."""
+    """Show and set the health of machines: list, get, failed, well. Unhealthy machines are never leased."""
 
 
 @health.command("list")
 @calls.connected
 def list_health(address: calls.ServiceAddress) -> None:
-    """List the objects that failed, or did not answer probes, since they were last well."""
+    """List the objects with failures or unanswered probes since they were last healthy."""
     found = address.open().call("ListHealth").health
     rows = (
         (one.name, one.uuid, _state(one), str(one.failures), str(one.missed), one.why, _when(one.seen_ms))
         for one in found
     )
-    calls.show(address, found, ("name", "uuid", "state", "failures", "missed", "last one", "last well"), rows)
+    calls.show(
+        address, found, ("name", "uuid", "state", "failures", "missed probes", "last failure", "last healthy"), rows
+    )
 
 
 @health.command("get")
 @click.argument("named", metavar="UUID-OR-NAME")
 @calls.connected
 def get_health(address: calls.ServiceAddress, named: str) -> None:
-    """Tell whether a machine is healthy, since when, and why not."""
+    """Show whether a machine is healthy, since when, and if not, why."""
     client = address.open()
     one = client.call("GetHealth", uuid=find(client, "", named).uuid)
     if address.json:
@@ -247,7 +267,7 @@ def get_health(address: calls.ServiceAddress, named: str) -> None:
 def failed(address: calls.ServiceAddress, named: str, why: str) -> None:
     """Record a failure of a machine."""
     if not why:
-        raise UserError("say what failed; `health well` says that nothing does")
+        raise UserError("describe the failure; to declare the machine healthy, use `health well`")
     client = address.open()
     client.call("ReportHealth", uuid=find(client, "", named).uuid, why=why)
 
@@ -256,7 +276,7 @@ def failed(address: calls.ServiceAddress, named: str, why: str) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @calls.connected
 def well(address: calls.ServiceAddress, named: str) -> None:
-    """Declare a machine well, so that it is given out again."""
+    """Declare a machine healthy, so that it can be leased again."""
     client = address.open()
     client.call("ReportHealth", uuid=find(client, "", named).uuid)
 
@@ -270,7 +290,7 @@ def _one(address: calls.ServiceAddress, found: pb.Lease) -> None:
         "user": found.user, "project": found.project, "object": found.name, "uuid": found.object,
         "begun": _when(found.begun_ms), "until": _when(found.until_ms), "ended": _when(found.ended_ms),
         "why": found.why, "note": found.note,
-        "before it": str(found.ahead) if found.state == pb.Lease.WAITING else "",
+        "ahead": str(found.ahead) if found.state == pb.Lease.WAITING else "",
     }  # fmt: skip
     for label, value in rows.items():
         if value:

@@ -1,4 +1,4 @@
-"""Implement the commands on objects: list, get, create, set, delete, history; for one type, or for all."""
+"""Implement the commands on objects of one type or of all: list, get, create, set, delete, history."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ filtered = click.option(
     "-f",
     multiple=True,
     metavar="EXPR",
-    help="field=value …, all of which must hold; several filters: one of them. A field is partition, type, project, "
-    "uuid, name or a property; a word alone: has the property; tag:t has the tag; ! forbids, any: wants one of them; "
-    "* at the end of a value: begins so; key>=8, <, <=, >: a number.",
+    help="Conditions, all of which an object must meet; with several --filter, it must match one of them. FIELD=VALUE: "
+    "FIELD is partition, type, project, uuid, name or a property; VALUE* matches a prefix. KEY>=8 (also <, <=, >) "
+    "compares numbers; KEY alone requires the property; tag:NAME requires the tag. A leading ! forbids what follows; "
+    "of all conditions that begin with any:, at least one must hold.",
 )
 
 
 def wanted(filters: tuple[str, ...], type: str) -> list[pb.Filter]:
-    """Return the filters for one type, or for all. Raise UserError."""
+    """Return the filters for objects of one type, or of all. Raise UserError."""
     try:
         return [_message(parse(one), type) for one in filters] or ([pb.Filter(types=[type])] if type else [])
     except Invalid as error:
@@ -43,7 +44,7 @@ def wanted(filters: tuple[str, ...], type: str) -> list[pb.Filter]:
 
 def _message(expression: Expression, type: str) -> pb.Filter:
     found, types = pb.Filter(), list(expression.types)
-    kinds = types if type == PROVIDER else []  # the type of a provider is that of what it provides
+    kinds = types if type == PROVIDER else []  # for providers, `type` means the property with the provider's type
     for name in ("require", "any", "forbid"):
         for kind in ("items", "keys", "tags"):
             values = getattr(expression.wanted, f"{name}_{kind}")
@@ -73,7 +74,7 @@ def _item(one: PropertyFilter) -> pb.Item:
 def search(
     client: calls.InventoryClient, any: list[pb.Filter], sort: tuple[str, ...] = (), limit: int = 0
 ) -> Iterator[pb.Object]:
-    """Yield the objects of every page, at most `limit` if that is set."""
+    """Yield the objects of all pages, at most `limit` if that is set."""
     return paged(client.call, sort, limit, any=any)
 
 
@@ -87,13 +88,13 @@ def find(client: calls.InventoryClient, type: str, named: str) -> pb.Object:
         if len(several) == 1:
             return several[0]
         what = "there is no object" if not several else "there are several objects"
-        raise UserError(f"{what} of the name {named!r}" + ("; give its uuid, or its type" if several else ""))
+        raise UserError(f"{what} with the name {named!r}" + ("; give the uuid or the type" if several else ""))
     found = client.call("GetObject", type=type, name=named)
     return found
 
 
 def group(name: str, type: str, what: str) -> click.Group:
-    """Make the commands for one type or, without a type, for all."""
+    """Return the commands for one type or, without a type, for all."""
 
     @click.group(name, help=f"{what.capitalize()}: list, get, create, set, delete, history.")
     def commands() -> None:
@@ -102,27 +103,30 @@ def group(name: str, type: str, what: str) -> click.Group:
     @commands.command("list", help=f"List {what} of the session's partition and project.")
     @filtered
     @click.option(
-        "--sort", multiple=True, metavar="FIELD", help="name, uuid, …, properties.KEY, numbers.KEY; -FIELD: downwards."
+        "--sort",
+        multiple=True,
+        metavar="FIELD",
+        help="Sort by name, uuid, …, properties.KEY or numbers.KEY; -FIELD sorts in descending order.",
     )
-    @click.option("--limit", type=click.IntRange(1), default=None, help="At most this many.")
+    @click.option("--limit", type=click.IntRange(1), default=None, help="Maximum number of objects.")
     @calls.connected
     def list_(
         address: calls.ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None
     ) -> None:
         found = list(search(address.open(), wanted(filters, type), sort, limit or 0))
-        if not sort and limit is None:  # the order of an index means nothing to people
+        if not sort and limit is None:  # the order of the store's index is meaningless to people
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
         calls.objects(address, found)
 
-    @commands.command("get", help="Show one, by uuid or name.")
+    @commands.command("get", help=f"Show one of the {what}, by uuid or name.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @calls.connected
     def get(address: calls.ServiceAddress, named: str) -> None:
         calls.one_object(address, find(address.open(), type, named))
 
-    @commands.command("create", help="Create one from YAML, and print its uuid.")
-    @click.option("--file", "-f", default="-", metavar="FILE", help="Default: standard input.")
-    @click.option("--dry-run", is_flag=True, help="Check everything, write nothing.")
+    @commands.command("create", help="Create an object from YAML, and print its uuid.")
+    @click.option("--file", "-f", default="-", metavar="FILE", help="YAML file. Default: standard input.")
+    @click.option("--dry-run", is_flag=True, help="Check the object without creating it.")
     @calls.connected
     def create(address: calls.ServiceAddress, file: str, dry_run: bool) -> None:
         step = pb.Step(create=documents.described(file, type))
@@ -139,11 +143,16 @@ def group(name: str, type: str, what: str) -> click.Group:
 
 
 def _set(type: str) -> click.Command:
-    @click.command("set", help="Change one: KEY=VALUE sets a property, KEY- removes it, +TAG and %TAG add and remove.")
+    @click.command(
+        "set",
+        help="Change an object: KEY=VALUE sets a property, KEY- removes it, +TAG adds a tag, %TAG removes it.",
+    )
     @click.argument("named", metavar="UUID-OR-NAME")
     @click.argument("changes", nargs=-1)
-    @click.option("--name", default="", help="A new name.")
-    @click.option("--generation", type=click.IntRange(0), default=0, help="Only if it is still at this generation.")
+    @click.option("--name", default="", help="The new name.")
+    @click.option(
+        "--generation", type=click.IntRange(0), default=0, help="Change the object only if it has this generation."
+    )
     @calls.connected
     def command(
         address: calls.ServiceAddress, named: str, changes: tuple[str, ...], name: str, generation: int
@@ -161,38 +170,38 @@ def _set(type: str) -> click.Command:
             elif change.endswith("-") and change[:-1]:
                 patch.remove_properties.append(change[:-1])
             else:
-                raise UserError(f"{change!r} is not a change: KEY=VALUE, KEY-, +TAG or %TAG")
+                raise UserError(f"{change!r} is not a valid change: use KEY=VALUE, KEY-, +TAG or %TAG")
         calls.made(address, client.call("Apply", steps=[pb.Step(update=patch)]).objects[0])
 
     return command
 
 
 def _delete(type: str) -> click.Command:
-    @click.command("delete", help="Delete some, by uuid or name, or all that match a filter.")
+    @click.command("delete", help="Delete objects by uuid or name, or all that match a filter.")
     @click.argument("named", nargs=-1, metavar="[UUID-OR-NAME]…")
     @filtered
     @calls.connected
     def command(address: calls.ServiceAddress, named: tuple[str, ...], filters: tuple[str, ...]) -> None:
         if not named and not filters:
-            raise UserError("say what to delete: uuids, names or filters")
+            raise UserError("name the objects to delete, by uuid, name or --filter")
         client = address.open()
         found = [find(client, type, one) for one in named]
         found += search(client, wanted(filters, type)) if filters else []
-        # An object may be named and match a filter, too; the second deletion would fail.
+        # Remove duplicates: an object may be named and also match a filter, and its second deletion would fail.
         for one in {one.uuid: one for one in found}.values():
-            # What changed since it was found may not match the filter any more, so its deletion is refused.
+            # With the generation, the server refuses if the object changed, as it may no longer match the filter.
             removal = pb.Removal(uuid=one.uuid, expected_generation=one.generation)
             client.call("Apply", steps=[pb.Step(delete=removal)])
             if not address.quiet:
                 say(one.uuid)
         if not found:
-            raise UserError("nothing matches; nothing was deleted")
+            raise UserError("no object matches; nothing was deleted")
 
     return command
 
 
 def _history(type: str) -> click.Command:
-    @click.command("history", help="Show what was done to one, and by whom.")
+    @click.command("history", help="Show the changes of an object: when, who, what, and its new state.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @calls.connected
     def command(address: calls.ServiceAddress, named: str) -> None:
@@ -215,11 +224,13 @@ def _brief(one: pb.Object) -> str:
 
 @click.command("watch")
 @filtered
-@click.option("--revision", type=click.IntRange(0), default=0, help="From this moment on; default: from now on.")
+@click.option(
+    "--revision", type=click.IntRange(0), default=0, help="Begin at this revision of the store. Default: begin now."
+)
 @click.option("--count", type=click.IntRange(1), default=None, help="Exit after this many changes.")
 @calls.connected
 def watch(address: calls.ServiceAddress, filters: tuple[str, ...], revision: int, count: int | None) -> None:
-    """Print changes of objects as they happen, one per line."""
+    """Print changes to objects as they happen, one per line."""
     printed = 0
     for answer in address.open().watch(any=wanted(filters, ""), revision=revision):
         for change in answer.changes:

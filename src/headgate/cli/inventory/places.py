@@ -14,7 +14,7 @@ from headgate.inventory.model import READ, WRITE
 from headgate.inventory.names import is_uuid, normal
 from headgate.inventory.wire import inventory_pb2 as pb
 
-_file = click.option("--file", "-f", default="-", metavar="FILE", help="YAML. Default: standard input.")
+_file = click.option("--file", "-f", default="-", metavar="FILE", help="YAML file. Default: standard input.")
 
 
 @click.group("partition")
@@ -24,7 +24,7 @@ def partition() -> None:
 
 @partition.command("list")
 @click.option(
-    "--filter", "-f", "filters", multiple=True, metavar="NAME", help="Of these names; * at the end: begins so."
+    "--filter", "-f", "filters", multiple=True, metavar="NAME", help="List only this name; NAME* matches a prefix."
 )
 @calls.connected
 def list_partitions(address: calls.ServiceAddress, filters: tuple[str, ...]) -> None:
@@ -44,7 +44,7 @@ def get_partition(address: calls.ServiceAddress, named: str) -> None:
 
 @partition.command("create")
 @_file
-@click.option("--name", default="", help="Instead of a file.")
+@click.option("--name", default="", help="Name of the partition, instead of a file.")
 @calls.connected
 def create_partition(address: calls.ServiceAddress, file: str, name: str) -> None:
     """Create a partition, and print its uuid."""
@@ -61,11 +61,11 @@ def create_partition(address: calls.ServiceAddress, file: str, name: str) -> Non
 @click.argument("name")
 @calls.connected
 def rename_partition(address: calls.ServiceAddress, named: str, name: str) -> None:
-    """Give a partition another name; its uuid stays."""
+    """Rename a partition; its uuid does not change."""
     client = address.open()
     found = _partition(client, named)
     renamed = pb.Partition(uuid=found.uuid, name=name)
-    # The generation makes the server refuse if somebody has changed the partition since it was looked up.
+    # With the generation, the server refuses if somebody changed the partition since the look-up.
     client.call("SetPartition", partition=renamed, expected_generation=found.generation)
 
 
@@ -73,7 +73,7 @@ def rename_partition(address: calls.ServiceAddress, named: str, name: str) -> No
 @click.argument("named", metavar="UUID-OR-NAME")
 @calls.connected
 def delete_partition(address: calls.ServiceAddress, named: str) -> None:
-    """Delete a partition without objects."""
+    """Delete a partition that has no objects."""
     address.open().call("DeletePartition", partition=named)
 
 
@@ -93,7 +93,7 @@ def _partition(client: calls.InventoryClient, named: str) -> pb.Partition:
     wanted = normal(named) if is_uuid(named) else named
     found = next((one for one in _partitions(client) if wanted in (one.uuid, one.name)), None)
     if found is None:
-        raise UserError(f"there is no partition {named!r}; `headgate inventory partition list` shows those there are")
+        raise UserError(f"there is no partition {named!r}; `headgate inventory partition list` shows all partitions")
     return found
 
 
@@ -102,7 +102,7 @@ def _fits(text: str, pattern: str) -> bool:
 
 
 def types(name: str, provider: bool, what: str) -> click.Group:
-    """Make the commands for types of objects, or of providers."""
+    """Return the commands for types of objects, or of providers."""
 
     @click.group(name, help=f"{what.capitalize()}: list, get, set, delete.")
     def commands() -> None:
@@ -116,32 +116,36 @@ def types(name: str, provider: bool, what: str) -> click.Group:
         calls.show(address, found, ("code", "names are unique in a", "description"), rows)
 
     @commands.command("list", help=f"List {what}.")
-    @click.option("--filter", "-f", "filters", multiple=True, metavar="CODE", help="* at the end: begins so.")
+    @click.option(
+        "--filter", "-f", "filters", multiple=True, metavar="CODE", help="List only this code; CODE* matches a prefix."
+    )
     @calls.connected
     def list_(address: calls.ServiceAddress, filters: tuple[str, ...]) -> None:
         shown(
             address, [one for one in known(address.open()) if not filters or any(_fits(one.code, f) for f in filters)]
         )
 
-    @commands.command("get", help="Show one.")
+    @commands.command("get", help="Show one type.")
     @click.argument("code")
     @calls.connected
     def get(address: calls.ServiceAddress, code: str) -> None:
         found = [one for one in known(address.open()) if one.code == code]
         if not found:
-            raise UserError(f"there is no type {code!r}; `headgate inventory {name} list` shows those there are")
+            raise UserError(f"there is no type {code!r}; `headgate inventory {name} list` shows all types")
         shown(address, found)
 
-    @commands.command("set", help="Create or change one.")
+    @commands.command("set", help="Create or change a type.")
     @click.argument("code")
-    @click.option("--description", default="", help="What it is.")
-    @click.option("--per-project", is_flag=True, help="Names are unique in a project, not in a partition.")
+    @click.option("--description", default="", help="Description of the type.")
+    @click.option(
+        "--per-project", is_flag=True, help="Names of objects are unique within a project, not within a partition."
+    )
     @calls.connected
     def set_(address: calls.ServiceAddress, code: str, description: str, per_project: bool) -> None:
         type = pb.Type(code=code, description=description, per_project=per_project, provider=provider)
         address.open().call("SetType", type=type)
 
-    @commands.command("delete", help="Delete a type without objects.")
+    @commands.command("delete", help="Delete a type that has no objects.")
     @click.argument("code")
     @calls.connected
     def delete(address: calls.ServiceAddress, code: str) -> None:
@@ -151,16 +155,25 @@ def types(name: str, provider: bool, what: str) -> click.Group:
 
 
 def definitions(type: str) -> click.Group:
-    """Make the commands for definitions of a type; without a type, they take `--object-type`."""
-    commands = click.Group("definition", help="Definitions: what objects look like, who may see and change what.")
+    """Return the commands for definitions of a type; without a type, they take `--object-type`."""
+    commands = click.Group(
+        "definition", help="Manage definitions: the properties of objects, and who may see and change them."
+    )
     for command in (_get(type), _set(type), _delete(type)):
         command.params += [
-            click.Option(["--global", "-g", "everywhere"], is_flag=True, help="That of every partition."),
-            click.Option(["--in", "within"], default="", metavar="PARTITION", help="Default: the session's."),
-            click.Option(["--type", "-t", "kind"], default="", help="Of one kind; of providers, their type."),
+            click.Option(["--global", "-g", "everywhere"], is_flag=True, help="The definition for all partitions."),
+            click.Option(
+                ["--in", "within"],
+                default="",
+                metavar="PARTITION",
+                help="The definition for this partition. Default: the session's.",
+            ),
+            click.Option(
+                ["--type", "-t", "kind"], default="", help="The definition for this kind; for providers, their type."
+            ),
         ]
         if not type:
-            command.params.append(click.Option(["--object-type", "of"], required=True, help="Of objects of this type."))
+            command.params.append(click.Option(["--object-type", "of"], required=True, help="Type of the objects."))
         commands.add_command(command)
     return commands
 
@@ -171,8 +184,8 @@ def _place(type: str, address: calls.ServiceAddress, options: dict[str, str]) ->
 
 
 def _get(type: str) -> click.Command:
-    @click.command("get", help="Show the one that applies; with --exact, the one set just there.")
-    @click.option("--exact", is_flag=True, help="Do not fall back to what applies otherwise.")
+    @click.command("get", help="Show the definition that applies; with --exact, only one set exactly there.")
+    @click.option("--exact", is_flag=True, help="Do not fall back to a more general definition.")
     @calls.connected
     def command(address: calls.ServiceAddress, /, exact: bool, **options: str) -> None:
         found = address.open().call("GetDefinition", place=_place(type, address, options), exact=exact)
@@ -211,7 +224,7 @@ def _set(type: str) -> click.Command:
 
 
 def _delete(type: str) -> click.Command:
-    @click.command("delete", help="Remove the one set just there.")
+    @click.command("delete", help="Delete the definition that is set exactly there.")
     @calls.connected
     def command(address: calls.ServiceAddress, /, **options: str) -> None:
         address.open().call("DeleteDefinition", place=_place(type, address, options))

@@ -1,4 +1,4 @@
-"""Run the inventory in a process, also alone (`headgate inventory serve`), and check it (`headgate inventory fsck`)."""
+"""Run the inventory, also as its own process (`headgate inventory serve`), and check it (`headgate inventory fsck`)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _servers(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> l
     """Return the servers of the inventory: gRPC and, if a port is set, HTTP. Raise UserError."""
     host, port = settings.get("inventory", "listen_address"), settings.get("inventory", "port")
     sessions = _sessions(settings, inventory)
-    # With port 0 the number is known only once the server listens; etcd must not announce another one.
+    # With port 0, the number is known only once the server listens; announce that one in etcd.
     served = asyncio.get_running_loop().create_future()
 
     def bound(number: int) -> None:
@@ -119,10 +119,10 @@ async def make_launcher(
     tenants: Tenants,
     making: Callable[[At], MachineMaker] | None = None,
 ) -> Launcher:
-    """Return the launcher, which gives machines to builds; `making` makes machines, if given. Raise UserError for
-    an invalid label."""
+    """Return the launcher, which assigns machines to builds. `making` returns the component that creates machines, if
+    there is one. Raise UserError for an invalid label."""
     for tenant in tenants().values():
-        # A label with a typing error is an error of this start, not a request that waits for machines for ever.
+        # Reject a label with a typo now; otherwise requests for it would wait for machines for ever.
         for name, label in tenant.labels.items():
             try:
                 expression(label)
@@ -142,32 +142,32 @@ def make_inventory(settings: Settings, store: Store) -> Inventory:
 
 
 def compatible_in(settings: Settings) -> bool:
-    """Return whether the inventory is stored in the form of runm-metadata."""
+    """Return whether the inventory is stored in the format of runm-metadata."""
     return FLAGS[settings.get("inventory", "compatible").lower()]
 
 
 def prefix_in(settings: Settings) -> str:
-    """Return the prefix before `runm/metadata`; by default, if the form is that of runm-metadata, its own."""
+    """Return the key prefix before `runm/metadata`; in the format of runm-metadata, the default is runm-metadata's."""
     prefix = settings.values.get("inventory", {}).get("prefix")
     return prefix or (places.ORIGINAL_PREFIX if compatible_in(settings) else settings.get("inventory", "prefix"))
 
 
 def _identity(settings: Settings) -> Identity:
-    """Choose how callers are identified. Raise UserError when any caller from anywhere would be believed."""
+    """Choose how to identify callers. Raise UserError if that would mean to trust callers from other machines."""
     host = settings.get("inventory", "listen_address")
     if settings.get("inventory", "identity") != "trust":
         tokens = authenticators(settings)
         if compatible_in(settings):
-            log.warning("identity = verify: clients of runm-metadata bring no tokens and are refused, unless they "
-                        "show a certificate; identity = trust, on loopback, lets them in")  # fmt: skip
+            log.warning("identity = verify: clients of runm-metadata send no tokens, so the inventory rejects them "
+                        "unless they present a certificate; identity = trust, on loopback, accepts them")  # fmt: skip
         return Verifying(tokens, operator_token(settings))
     if not _is_loopback(host):
         raise UserError(
-            f"[inventory] listens on {host}, where anybody could say to be anybody: let identity be verify (tokens, or "
-            "certificates of [tls] client_ca); or listen on 127.0.0.1, where callers are believed with identity = trust"
+            f"[inventory] identity = trust, but listen_address = {host}: any caller could claim any identity. Set "
+            "identity to verify (tokens, or certificates of [tls] client_ca), or listen_address to 127.0.0.1"
         )
-    log.warning("identity = trust: whoever can connect to %s, any job on this machine too, is believed to be who they "
-                "say", host)  # fmt: skip
+    log.warning("identity = trust: every program that can connect to %s, including jobs on this machine, can claim any "
+                "identity", host)  # fmt: skip
     return Trusting()
 
 
@@ -184,38 +184,45 @@ def _joined(host: str, port: str) -> str:
 
 def _announce(protocol: str, host: str) -> Callable[[int], None]:
     def bound(port: int) -> None:
-        print(f"The inventory is served; {protocol} is at {_joined(host, str(port))}", flush=True)
+        print(f"The inventory serves {protocol} at {_joined(host, str(port))}", flush=True)
 
     return bound
 
 
 @click.command("serve")
 @click.option("--config", metavar="FILE", help="The settings file; without one, defaults apply.")
-@click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
+@click.option("--store", metavar="URL", help="URL of the store, instead of [store] url from the settings.")
 @click.option(
     "--etcd-endpoints",
     envvar="RUNM_METADATA_STORAGE_ETCD_ENDPOINTS",
     metavar="HOST:PORT,…",
-    help="Use the etcd at these addresses as store.",
+    help="Use etcd at these addresses as the store.",
 )
 @click.option(
     "--compatible",
     is_flag=True,
     default=None,
-    help="For programs of runm-metadata: their prefix (runm-metadata/), keys in etcd without a slash before it, and "
-    "their definitions.",
+    help="Be compatible with programs for runm-metadata: use their key prefix (runm-metadata/), without a leading "
+    "slash in etcd, and their definitions.",
 )
-@click.option("--prefix", envvar="RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX", help="What is before runm/metadata.")
+@click.option(
+    "--prefix", envvar="RUNM_METADATA_STORAGE_ETCD_KEY_PREFIX", help="Key prefix in the store, before runm/metadata."
+)
 @click.option("--listen", envvar="RUNM_METADATA_BIND_HOST", metavar="ADDRESS", help="Address to listen on.")
-@click.option("--port", envvar="RUNM_METADATA_BIND_PORT", type=click.IntRange(0, 65535), help="Port; 0: a free one.")
+@click.option(
+    "--port",
+    envvar="RUNM_METADATA_BIND_PORT",
+    type=click.IntRange(0, 65535),
+    help="Port for gRPC; 0 takes a free one.",
+)
 @click.option("--http-port", type=click.IntRange(0, 65535), help="Port for JSON over HTTP.")
-@click.option("--cert-path", type=click.Path(path_type=Path), help="Certificate, PEM.")
-@click.option("--key-path", type=click.Path(path_type=Path), help="Its key.")
-@click.option("--client-ca-path", type=click.Path(path_type=Path), help="Callers need a certificate of this authority.")
+@click.option("--cert-path", type=click.Path(path_type=Path), help="TLS certificate, PEM.")
+@click.option("--key-path", type=click.Path(path_type=Path), help="Private key of the certificate.")
+@click.option("--client-ca-path", type=click.Path(path_type=Path), help="Require client certificates of this CA.")
 @click.option(
     "--identity", type=click.Choice(["verify", "trust"]), help="Verify callers, or trust the names that they give."
 )
-@click.option("--verbose", is_flag=True, help="Say more.")
+@click.option("--verbose", is_flag=True, help="Print more details.")
 def serve_alone(config: str | None, verbose: bool, **given: object) -> None:
     """Serve the inventory: gRPC services runm.RunmMetadata and headgate.inventory.v1, health and reflection."""
     set_up(level="debug" if verbose else "info")
@@ -223,7 +230,7 @@ def serve_alone(config: str | None, verbose: bool, **given: object) -> None:
 
 
 def with_given(settings: Settings, given: dict[str, object]) -> Settings:
-    """Return the settings with the options of the command line, which take precedence."""
+    """Return the settings, overridden by the options of the command line."""
     inventory = {name: str(value) for name, value in given.items() if value is not None}
     compatible = inventory.pop("compatible", "") == "True"
     if compatible:
@@ -238,7 +245,7 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
         inventory["listen_address"] = inventory.pop("listen")
     for name in ("cert_path", "key_path", "client_ca_path"):
         if name in inventory:
-            # Paths on the command line are relative to the current directory, those of a file to the file.
+            # Paths on the command line are relative to the current directory; paths in a file, to the file's.
             inventory[name] = str(Path(inventory[name]).absolute())
     values = {**settings.values, "inventory": {**settings.values.get("inventory", {}), **inventory}}
     if store:
@@ -247,24 +254,24 @@ def with_given(settings: Settings, given: dict[str, object]) -> Settings:
 
 
 def _as_before(endpoints: str, inventory: dict[str, str]) -> str:
-    """Return the URL of the store with the layout of runm-metadata: beside other data, with keys that begin with
-    the given prefix."""
+    """Return the URL of the store in runm-metadata's layout: it shares etcd with other data, under the given key
+    prefix."""
     hosts, _, options = endpoints.replace("http://", "").partition("?")
     more = f"&{options}" if options else ""
     if inventory.get("prefix", "/").startswith("/"):
         return f"{SCHEME}{hosts}?shared=yes{more}"
     within = inventory["prefix"].strip("/")
-    inventory["prefix"] = "/"  # the keys contain it already
+    inventory["prefix"] = "/"  # the store's URL already contains the prefix
     return f"{SCHEME}{hosts}/{within}?shared=yes&bare=yes{more}"
 
 
 def _hosts(url: str) -> str:
-    """Return the servers and options of a URL that names no place in etcd.  Raise UserError for one that does."""
+    """Return the servers and options of an etcd URL. Raise UserError if it contains a path."""
     hosts, question, options = url.removeprefix(SCHEME).partition("?")
     if "/" in hosts.rstrip("/"):
         raise UserError(
-            "--compatible says itself where things are in etcd: give the store as etcd://HOST:PORT, and --prefix "
-            f"if it is not {places.ORIGINAL_PREFIX}"
+            "--compatible determines the path in etcd: give the store as etcd://HOST:PORT, and --prefix "
+            f"unless it is {places.ORIGINAL_PREFIX}"
         )
     other_options = [one for one in options.split("&") if one and one.partition("=")[0] not in ("shared", "bare")]
     return hosts.rstrip("/") + question + "&".join(other_options)
@@ -288,33 +295,33 @@ async def _serve(settings: Settings) -> None:
 
 @click.command("fsck")
 @click.option("--config", metavar="FILE", help="The settings file.")
-@click.option("--store", metavar="URL", help="Instead of the settings' [store] url.")
-@click.option("--compatible", is_flag=True, default=None, help="The data is stored as runm-metadata stores it.")
-@click.option("--prefix", help="What is before runm/metadata.")
+@click.option("--store", metavar="URL", help="URL of the store, instead of [store] url from the settings.")
+@click.option("--compatible", is_flag=True, default=None, help="The data is in the format of runm-metadata.")
+@click.option("--prefix", help="Key prefix in the store, before runm/metadata.")
 @click.option(
-    "--repair", "repairing", is_flag=True, help="Repair what can be repaired; on SQLite, stop the service first."
+    "--repair", "repairing", is_flag=True, help="Repair what can be repaired. With SQLite, stop the service first."
 )
 @click.pass_context
 def fsck(context: click.Context, /, config: str | None, repairing: bool, **given: object) -> None:
-    """Report every missing, stray or dangling entry; the exit status is 1 if one is left.
+    """Check the inventory's data: report missing, stray and dangling entries. The exit status is 1 if any remain.
 
-    The inventory may be served meanwhile.
+    The service may run at the same time.
     """
     settings = with_given(read_or_defaults(config), given)
     findings, done, missed = asyncio.run(_examined(settings, repairing))
     for one in findings:
-        say(f"{one.path}: {one.what}{'' if one.repair else ' (a person must see to it)'}")
+        say(f"{one.path}: {one.what}{'' if one.repair else ' (cannot be repaired automatically)'}")
     if repairing:
-        changed = f"; {missed} changed meanwhile: run this again" if missed else ""
-        say(f"{len(findings)} findings, {done} put right{changed}")
+        changed = f"; {missed} changed in the meantime: run this command again" if missed else ""
+        say(f"{len(findings)} findings, {done} repaired{changed}")
     else:
         say(f"{len(findings)} findings")
     context.exit(0 if done == len(findings) else 1)
 
 
 async def _examined(settings: Settings, repairing: bool) -> tuple[list[InventoryFinding], int, int]:
-    """Return the errors found, how many were repaired, and how many changed meanwhile."""
-    # Only a repair needs the lock of SQLite; everybody else looks beside the service.
+    """Return the errors found, how many were repaired, and how many changed in the meantime."""
+    # Only a repair needs SQLite's lock; a check can read while the service runs.
     backend = await (_opened(settings) if repairing else open_store_to_read(settings))
     try:
         opened = Store(backend)
@@ -327,10 +334,10 @@ async def _examined(settings: Settings, repairing: bool) -> tuple[list[Inventory
 
 
 async def _opened(settings: Settings) -> Backend:
-    """Open the inventory. Raise UserError, which says what to do if the inventory is being served."""
+    """Open the store for a repair. Raise UserError, with advice if the service is running."""
     try:
         return await open_store(settings)
     except UserError as error:
         if isinstance(error.__cause__, Locked):
-            raise UserError(f"{error}: stop it to repair; without --repair this looks beside it") from error
+            raise UserError(f"{error}: stop it for a repair; without --repair, this works while it runs") from error
         raise

@@ -1,4 +1,4 @@
-"""Implement `headgate keys`: show, export, import and delete the key pairs of projects."""
+"""Implement `headgate keys`: show, export, import, rotate, retire and delete the key pairs of projects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from headgate.store.types import Backend, StoreError
 T = TypeVar("T")
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_url = click.option("--url", help="Where a running Headgate's pages are; by default as the settings say.")
+_url = click.option("--url", help="URL of a running Headgate's pages and API. Default: from the settings.")
 _reason = click.option("--reason", default="", help="The reason, recorded by a running Headgate.")
 _recorded_reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _Body = Callable[[KeyStore, Settings], Awaitable[T]]
@@ -56,7 +56,7 @@ class ExportedProject(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct, frozen=True):
-    """Describe the file of `headgate keys export`: private halves are encrypted as in the store."""
+    """Describe the file of `headgate keys export`. Private keys are encrypted as in the store."""
 
     keys: tuple[ExportedProject, ...]
     v: int = 1
@@ -66,7 +66,7 @@ class Exported(msgspec.Struct, frozen=True):
 def command() -> None:
     """Manage the key pairs that encrypt the secrets of projects.
 
-    A pair is created on first use. Private keys are encrypted with `[keystore] password`.
+    Headgate creates a pair on first use. Private keys are encrypted with `[keystore] password`.
     """
 
 
@@ -74,7 +74,7 @@ def command() -> None:
 @_config
 @click.argument("project", required=False)
 def show(config: str | None, project: str | None) -> None:
-    """List all keys, or print the public key of PROJECT (created if it does not exist)."""
+    """List all keys, or print the public key of PROJECT, and create the key if it does not exist."""
 
     async def body(keys: KeyStore, settings: Settings) -> None:
         every = await keys.every()
@@ -87,7 +87,7 @@ def show(config: str | None, project: str | None) -> None:
                     f"{rsa.fingerprint(pair.public)}{mark}"
                 )
         if not every:
-            say("No project has a key yet; a key is created on first use.")
+            say("No project has a key yet; Headgate creates a key on first use.")
 
     async def known(keys: KeyStore, settings: Settings) -> str:
         pairs = await keys.pairs(*await _find(keys, settings, project or ""))
@@ -97,7 +97,7 @@ def show(config: str | None, project: str | None) -> None:
         return await keys.public(*await _find(keys, settings, project or ""))
 
     if project:
-        # Reading works beside a running Headgate; only a missing key needs the store to be opened for writing.
+        # Reading works while Headgate runs; open the store for writing only if the key is missing.
         say(_run(config, known, write=False) or _run(config, made, write=True), nl=False)
     else:
         _run(config, body, write=False)
@@ -108,7 +108,7 @@ def show(config: str | None, project: str | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("projects", nargs=-1)
 def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
-    """Write the keys of all projects (or of PROJECTS) to FILE.  They stay encrypted with the password."""
+    """Write the keys of PROJECTS (default: of all projects) to FILE.  They stay encrypted with the password."""
 
     async def body(keys: KeyStore, settings: Settings) -> None:
         every = await keys.every()
@@ -120,20 +120,20 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
             raise UserError(f"there is no key of {', '.join(missing)}")
         exported = Exported(tuple(ExportedProject(*found, every[found]) for found in wanted))
         if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise UserError(f"{file} is no plain file; choose another name")
+            raise UserError(f"{file} is not a regular file; choose another name")
         try:
             with private_replacement(file) as out:
                 out.write(msgspec.json.format(msgspec.json.encode(exported)) + b"\n")
         except OSError as error:
             raise UserError(f"{file}: cannot be written: {error.strerror}") from error
-        say(f"Wrote the keys of {len(wanted)} projects to {file}; they open only with the same password.")
+        say(f"Wrote the keys of {len(wanted)} projects to {file}; to use them, you need the same password.")
 
     _run(config, body, write=False)
 
 
 @command.command("import")
 @_config
-@click.option("--overwrite", is_flag=True, help="Replace keys that are there already.")
+@click.option("--overwrite", is_flag=True, help="Replace existing keys.")
 @click.option(
     "--password-file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
@@ -142,9 +142,9 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
 @_recorded_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def import_(config: str | None, overwrite: bool, password_file: Path | None, reason: str, file: Path) -> None:
-    """Take keys from FILE, which `headgate keys export` wrote, or the reference's admin command.
+    """Import keys from FILE, written by `headgate keys export` or by the export command of Zuul.
 
-    Every key is opened first; if one does not open, none is imported.
+    If one of the keys cannot be decrypted, the command imports none.
     """
     wanted, left_out = _offered(file)
 
@@ -158,30 +158,30 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
             )
             for one in wanted
         }
-        # Importing the same file again, after an interruption, must not count as a conflict.
+        # A second import of the same file, after an interruption, must not be a conflict.
         same = {
             key_project
             for key_project in fresh
             if key_project in known and _publics(known[key_project]) == _publics(fresh[key_project])
         }
-        # Everything is checked before the first key is written.
+        # Check everything before writing the first key.
         for key_project in fresh:
             if key_project in known and key_project not in same and not overwrite:
-                raise UserError(f"{key_project} has another key already; nothing was imported. --overwrite replaces it")
+                raise UserError(f"{key_project} already has another key; nothing was imported. --overwrite replaces it")
         for key_project in fresh.keys() - same:
             await keys.put(*key_project, fresh[key_project], known.get(key_project, ()))
         say(f"Imported the keys of {len(fresh)} projects from {file}.")
         for path, why in left_out.items():
             say(f"Left out {line(path)}: {why}.")
         for name in sorted({one.connection for one in wanted} - settings.connections.keys()):
-            say(f"There is no connection {line(name)} in {settings.path}: its keys wait for one.")
+            say(f"{settings.path} has no connection {line(name)}; its keys are unused until you add it.")
 
     names = ", ".join(str(KeyProject(one.connection, one.project)) for one in wanted)
     _run(config, body, write=True, deed=ManualAction("import-keys", f"{file.name}: {names}", reason))
 
 
 def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]]:
-    """Return the keys that a file offers, and path -> reason of those that are not imported. Raise UserError."""
+    """Return the keys to import from a file, and the reasons for other entries, by path. Raise UserError."""
     try:
         document = msgspec.json.decode(file.read_bytes())
         if is_backup(document):
@@ -190,13 +190,13 @@ def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]
         return msgspec.convert(document, Exported).keys, {}
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{file}: this is not a file that `headgate keys export`, or the reference's export of keys, wrote: {error}"
+            f"{file}: this file was written neither by `headgate keys export` nor by Zuul's export of keys: {error}"
         ) from error
 
 
 def _exported(one: OpeningKeys) -> ExportedProject:
-    """Convert keys to Headgate's form, whose versions count from 1. The public halves are derived from the private
-    ones when these are opened."""
+    """Convert keys to Headgate's form, in which versions count from 1. Public keys are derived later, when the private
+    keys are decrypted."""
     pairs = (KeyPair(of.version + 1, int(of.created * 1000), "", of.private_key) for of in one.versions)
     return ExportedProject(one.connection, one.project, tuple(pairs))
 
@@ -206,15 +206,15 @@ def _publics(pairs: tuple[KeyPair, ...]) -> list[str]:
 
 
 def _again(of: KeyProject, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
-    """Return the pair encrypted with our password. Raise UserError when the password of the export does not open it."""
+    """Return the pair re-encrypted with the password `ours`. Raise UserError if the password `theirs` is wrong."""
     if not ours:
         raise UserError(NO_PASSWORD)
     try:
         key = rsa.load_private(pair.private, theirs)
     except rsa.BadKey as error:
         raise UserError(
-            f"key {pair.version} of {of} cannot be opened: {error}. Nothing was imported; give the password it was "
-            "exported with in a file: --password-file FILE"
+            f"key {pair.version} of {of} cannot be decrypted: {error}. Nothing was imported; pass the password of the "
+            "export with --password-file FILE"
         ) from error
     if theirs == ours and pair.public:
         return pair
@@ -227,9 +227,9 @@ def _again(of: KeyProject, pair: KeyPair, theirs: str, ours: str) -> KeyPair:
 @_reason
 @click.argument("project")
 def rotate(config: str | None, url: str | None, reason: str, project: str) -> None:
-    """Make a new key for PROJECT.  Older keys still open the secrets that they encrypted, until they are retired.
+    """Create a new key for PROJECT.  Older keys still decrypt their secrets until you retire them.
 
-    A running Headgate does it, if it uses the store alone; no restart is needed."""
+    If a running Headgate has locked the store, this command sends it the request. No restart is needed."""
 
     async def body(keys: KeyStore, settings: Settings) -> tuple[KeyPair, ...]:
         return await keys.rotate(*await _find(keys, settings, project))
@@ -239,8 +239,8 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
     except Busy:
         newest = _change_there(config, url, project, {"reason": reason})[0]
     say(
-        f"{project} has key {newest.version}, {rsa.fingerprint(newest.public)}; encrypt its secrets with it, then "
-        "retire the older ones."
+        f"{project} now has key {newest.version}, {rsa.fingerprint(newest.public)}; encrypt its secrets again with "
+        "this key, then retire the older ones."
     )
 
 
@@ -251,27 +251,26 @@ def rotate(config: str | None, url: str | None, reason: str, project: str) -> No
 @click.option(
     "--lossy",
     is_flag=True,
-    help="Retire it even if secrets need it, or if no running Headgate can say whether they do.",
+    help="Retire the key even if secrets need it, or if no running Headgate can check that.",
 )
 @click.argument("project")
 @click.argument("version", type=int)
 def retire(config: str | None, url: str | None, reason: str, lossy: bool, project: str, version: int) -> None:
-    """Forget the older key VERSION of PROJECT: what it encrypted cannot be opened any more.
+    """Delete the older key VERSION of PROJECT. Nobody can decrypt its secrets afterwards.
 
-    A running Headgate tells which secrets of the configuration still need it."""
+    A running Headgate checks first whether secrets of the configuration still need it."""
 
     async def body(keys: KeyStore, settings: Settings) -> tuple[KeyPair, ...]:
         return await keys.retire(*await _find(keys, settings, project), version)
 
     wanted = {"reason": reason, "retire": version, "lossy": lossy}
     deed = ManualAction("retire-key", f"{version} of {project}", reason, project)
-    # Only a running Headgate has the layouts that tell which secrets need the key, so it is asked unless loss is
-    # accepted.
+    # Only a running Headgate has the layouts, and thus knows which secrets need the key; call it unless --lossy.
     try:
         left = _run(config, body, write=True, deed=deed) if lossy else _change_there(config, url, project, wanted)
     except Busy:
         left = _change_there(config, url, project, wanted)
-    say(f"{project} has {', '.join(f'key {pair.version}' for pair in left)} left.")
+    say(f"Remaining keys of {project}: {', '.join(str(pair.version) for pair in left)}.")
 
 
 @command.command()
@@ -279,9 +278,10 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
 @_recorded_reason
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 def password(config: str | None, reason: str, file: Path) -> None:
-    """Encrypt all keys with the password in FILE instead of `[keystore] password`, where it goes afterwards.
+    """Encrypt all keys with the new password in FILE. Afterwards, set `[keystore] password` to it.
 
-    Running processes open no secrets until they restart with it.  The command can be repeated if it was interrupted."""
+    Running processes cannot decrypt secrets until they restart with the new password.  If the command was interrupted,
+    run it again."""
     fresh = file.read_text().strip()
     if not fresh:
         raise UserError(f"{file} is empty")
@@ -290,23 +290,23 @@ def password(config: str | None, reason: str, file: Path) -> None:
         return await keys.repassword(settings.get("keystore", "password"), fresh)
 
     changed = _run(config, body, write=True, deed=ManualAction("change-key-password", "all keys", reason))
-    say(f"Changed {changed} keys; now set [keystore] password to what is in {file}, and start Headgate with it.")
+    say(f"Changed {changed} keys; now set [keystore] password to the content of {file}, and restart Headgate.")
 
 
 @command.command()
 @_config
 @_recorded_reason
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.argument("project")
 def delete(config: str | None, reason: str, yes: bool, project: str) -> None:
-    """Delete the keys of PROJECT.  Nobody can open what they encrypted any more."""
+    """Delete the keys of PROJECT.  Nobody can decrypt its secrets afterwards."""
 
     async def body(keys: KeyStore, settings: Settings) -> None:
         found = await _find(keys, settings, project)
         if not await keys.pairs(*found):
             raise UserError(f"there is no key of {found}")
         if not yes:
-            click.confirm(f"Delete the keys of {found}? What they encrypted is lost.", abort=True)
+            click.confirm(f"Delete the keys of {found}? The secrets that they encrypt are lost.", abort=True)
         await keys.delete(*found)
         say(f"Deleted the keys of {found}.")
 
@@ -318,7 +318,7 @@ class Busy(UserError):
 
 
 def _change_there(config: str | None, url: str | None, project: str, body: dict[str, Any]) -> tuple[KeyPair, ...]:
-    """Make a running Headgate change the keys; return the pairs without their private halves. Raise UserError."""
+    """Let a running Headgate change the keys; return the pairs without private keys. Raise UserError."""
     settings = read(find(config))
     known = tenants(settings, connections(settings))[1].tenants
     having = [name for name, tenant in known.items() if tenant.find(project) is not None]
@@ -330,16 +330,16 @@ def _change_there(config: str | None, url: str | None, project: str, body: dict[
 
 
 def _run(config: str | None, body: _Body[T], *, write: bool, deed: ManualAction | None = None) -> T:
-    """Run `body` with the keys of these settings. Raise UserError."""
+    """Run `body` with the key store of the settings file. Raise UserError."""
     return run(read(find(config)), body, write=write, deed=deed)
 
 
 def run(settings: Settings, body: _Body[T], *, write: bool, deed: ManualAction | None = None) -> T:
-    """Run `body` on the key store that the settings name, and record `deed` as a person's action. Raise UserError."""
+    """Run `body` with the key store of the settings, and record `deed` as a manual action. Raise UserError."""
     try:
         return asyncio.run(_opened(settings, body, write=write, deed=deed))
     except Locked as error:
-        raise Busy(f"{error}. Stop it for as long as this takes, or keep the store where many may write") from error
+        raise Busy(f"{error}. Stop it while this command runs, or use a store that several processes share") from error
     except (StoreError, SecretError, rsa.BadKey) as error:
         raise UserError(str(error)) from error
 
@@ -358,11 +358,11 @@ async def _opened(settings: Settings, body: _Body[T], *, write: bool, deed: Manu
 
 
 async def _backend(settings: Settings, *, write: bool) -> Backend:
-    """Open the store; for reading, the file that a running Headgate uses can be opened, too."""
+    """Open the store. Reading also works with an SQLite file that a running Headgate uses."""
     url = settings.store_url
     if url == "memory:":
-        raise UserError("[store] url is memory: its content ends with its process; keys need a store that stays")
-    # The reader of SQLite needs no lock, which a running Headgate holds.
+        raise UserError("[store] url is memory:, which is lost when the process exits; keys need a persistent store")
+    # SqliteReader works without the lock, which a running Headgate holds.
     if url.startswith("sqlite:///") and not write and Path(url.removeprefix("sqlite:///")).exists():
         return SqliteReader(url.removeprefix("sqlite:///"))
     settings.state_dir.mkdir(parents=True, exist_ok=True)
@@ -370,21 +370,21 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
         return await open_store(settings)
     except UserError as error:
         if isinstance(error.__cause__, Locked):
-            raise Busy(f"{error}. Stop it for as long as this takes") from error
+            raise Busy(f"{error}. Stop it while this command runs") from error
         raise
 
 
 async def _find(keys: KeyStore, settings: Settings, name: str) -> KeyProject:
-    """Find a project by short or canonical name: in the tenant file or, if it is no longer there, among the keys."""
+    """Find a project by short or canonical name, in the tenant file or else among the keys. Raise UserError."""
     known = tenants(settings, connections(settings))[1].tenants
     found = {
         KeyProject(p.connection, p.name) for t in known.values() for p in t.projects if name in (p.name, p.project)
     }
-    # Secrets of a project that has left the tenant file may still have to be moved or deleted.
+    # Keys of a project that is no longer in the tenant file may still have to be exported or deleted.
     found = found or {KeyProject(*known) for known in await keys.every() if known[1] == name}
     if len(found) == 1:
         return found.pop()
     if found:
         where = ", ".join(sorted(at.connection for at in found))
-        raise UserError(f"there are several projects {name!r}, of the connections {where}; give its canonical name")
-    raise UserError(f"no tenant has a project {name!r}, and there is no key of one")
+        raise UserError(f"the connections {where} all have a project {name!r}; give its canonical name")
+    raise UserError(f"no tenant has a project {name!r}, and there is no key of such a project")

@@ -1,4 +1,4 @@
-"""Implement `headgate encrypt`, and verify that the stored keys open the secrets of a configuration."""
+"""Implement `headgate encrypt`, and verify that the stored keys decrypt the secrets of a configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _file = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 @click.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
-@click.option("--url", help="Where Headgate's pages are; by default as the settings say.")
+@click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
 @click.option("--tenant", help="The tenant of the project; not needed with --public-key.")
 @click.option("--project", help="The project of the secret; not needed with --public-key.")
 @click.option(
@@ -36,8 +36,8 @@ _file = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 )
 @click.option("--secret-name", default="NAME", show_default=True, help="Name of the secret in the output.")
 @click.option("--field-name", default="FIELD", show_default=True, help="Name of the value in the secret.")
-@click.option("--infile", type=_file, default="-", help="What to encrypt; by default standard input.")
-@click.option("--outfile", type=_file, default="-", help="Where to write it; by default standard output.")
+@click.option("--infile", type=_file, default="-", help="File with the value to encrypt. Default: standard input.")
+@click.option("--outfile", type=_file, default="-", help="File for the secret. Default: standard output.")
 @click.option("--no-strip", is_flag=True, help="Keep white space at the end of the value.")
 def command(
     config: str | None,
@@ -51,16 +51,16 @@ def command(
     outfile: Path,
     no_strip: bool,
 ) -> None:
-    """Encrypt a value for a project and print it as a secret to put into the project's configuration."""
+    """Encrypt a value for a project, and print it as a secret for the project's configuration."""
     if public_key is not None:
         pem = public_key.read_text(errors="replace")
     elif tenant and project:
         pem = pages(config, url).text(f"/api/tenant/{quote(tenant, safe='')}/key/{quote(project)}.pub")
     else:
-        raise click.UsageError("say for whom: --tenant and --project, or --public-key FILE")
+        raise click.UsageError("name the project with --tenant and --project, or give --public-key FILE")
     plain = _plain(infile)
     try:
-        # Editors and `echo` end a file with a line break, which is hardly ever part of a password.
+        # Editors and `echo` append a line break, which is hardly ever part of a password.
         pieces = rsa.encrypt(pem, plain if no_strip else plain.rstrip())
     except rsa.BadKey as error:
         raise UserError(f"{public_key or 'the answer of the server'}: {error}") from error
@@ -77,20 +77,21 @@ def _secret(name: str, field: str, pieces: list[str]) -> Iterator[str]:
 def _plain(file: Path) -> bytes:
     if str(file) != "-":
         return file.read_bytes()
-    # At a terminal the value is not shown, and does not get into the history of the shell.
+    # In a terminal, prompt: the value is then neither echoed nor stored in the shell's history.
     if sys.stdin.isatty():
         found = click.prompt("Value to encrypt", hide_input=True, err=True)
-        assert isinstance(found, str), "a prompt answers with text"
+        assert isinstance(found, str), "a prompt returns a string"
         return found.encode()
     return sys.stdin.buffer.read()
 
 
 def unopenable(settings: Settings, layout: Layout) -> list[ConfigError]:
-    """Return an error for each secret that the stored keys do not open; none without stored keys. Raise UserError."""
+    """Return an error for each secret that the stored keys cannot decrypt; none without stored keys. Raise
+    UserError."""
     url = settings.store_url
     file = url.removeprefix("sqlite:///")
-    # Without stored keys there is nothing to compare with, as on the machine of somebody who only edits configuration.
-    # Opening a missing SQLite file would create it.
+    # Without stored keys, for instance on the machine of someone who only edits configuration, there is nothing to
+    # check. Do not open a missing SQLite file, which would create it.
     if not settings.get("keystore", "password") or url == "memory:" or (file != url and not Path(file).exists()):
         return []
 

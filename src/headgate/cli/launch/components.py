@@ -1,4 +1,4 @@
-"""Put together the components of a process from the settings, and read the tenant file to start with."""
+"""Assemble the components of a process from the settings, and read the initial tenant file."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ from headgate.web.site import Site
 log = logging.getLogger("headgate.tenants")
 
 Begun = tuple[str, TenantFile, RepositoryProblem | None]
-"""Text of the tenant file in effect, its content, and why it is not the present file; None: it is."""
+"""Text of the tenant file in effect, its content, and the problem with the current file; None if it is in effect."""
 
 LOAD_MULTIPLIER = 2.5
-"""Load average per processor above which an executor begins no build, by default."""
+"""Default load average per processor above which an executor starts no build."""
 RETRY_S = 1.0
-"""Seconds after which the tenant file in the store is read again while the store does not answer."""
+"""Seconds between attempts to read the tenant file in the store while the store does not answer."""
 USUAL_PORTS = {"http": 80, "https": 443}
-"""Scheme of an origin -> the port that browsers leave out."""
+"""Scheme of an origin -> the port that browsers omit."""
 
 
 async def begun(settings: Settings, context: Context, at: dict[str, GitConnection]) -> Begun:
-    """Return the tenant file or, if any of it is invalid, the one that was in effect before, if the store has it.
-    Raise UserError when nothing can be loaded."""
+    """Return the tenant file or, if any part of it is invalid, the previous one from the store, if there is one. Raise
+    UserError if nothing can be loaded."""
     try:
         text = resources.tenant_text(settings)
         found = resources.tenant_file(settings, at, text)
@@ -91,11 +91,11 @@ async def begun(settings: Settings, context: Context, at: dict[str, GitConnectio
 
 
 async def _before(settings: Settings, context: Context, at: dict[str, GitConnection], wrong: str) -> Begun | None:
-    """Return the tenant file that was in effect, or None when there was none or it cannot be loaded now."""
+    """Return the previous tenant file, or None if there was none or it cannot be loaded now."""
     in_effect, why = await _stored(context), wrong[:WORDS_MAX_CHARS]
     if in_effect is None:
         return None
-    # The earlier file must be valid as a whole: otherwise one broken file would merely replace another.
+    # All of the previous file must be valid: otherwise one broken file would merely replace another.
     with suppress(UserError):
         found = resources.tenant_file(settings, at, in_effect.text)
         if not found.refused:
@@ -103,14 +103,14 @@ async def _before(settings: Settings, context: Context, at: dict[str, GitConnect
             return (
                 in_effect.text,
                 found,
-                # The same error keeps its first time: a restart does not make an old problem look new.
+                # Keep the time of an unchanged error: a restart must not make an old problem look new.
                 RepositoryProblem(in_effect.refused_ms if in_effect.refused == why else context.now_ms(), why),
             )
     return None
 
 
 async def _stored(context: Context) -> SystemConf | None:
-    """Return the file that the store has; wait until the store answers."""
+    """Return the tenant file in the store; wait until the store answers."""
     while True:
         try:
             return await in_force(context.store)
@@ -120,7 +120,7 @@ async def _stored(context: Context) -> SystemConf | None:
 
 
 def access_of(settings: Settings, file: Callable[[], TenantFile], context: Context | None = None) -> Access:
-    """Return the access rules. `context` is that of the web, where people log in. Raise UserError."""
+    """Return the access rules. A web process, where people log in, passes its `context`. Raise UserError."""
     realms = []
     for found in authenticators(settings):
         section = settings.authenticators[found.name]
@@ -132,7 +132,7 @@ def access_of(settings: Settings, file: Callable[[], TenantFile], context: Conte
         return Rules(now.rules, now.roles, now.api_root)
 
     sessions = None
-    # Only an OpenID Connect provider has a login page; bearer tokens of the other drivers need no session.
+    # Only OpenID Connect providers have a login page; bearer tokens of other drivers need no sessions.
     if context is not None and any(realm.authenticator.provider for realm in realms):
         sessions = LoginSessions(context, settings.get("web", "root"), int(settings.number("web", "login_max")))
     figures_open = settings.get("web", "metrics") == "everybody"
@@ -148,29 +148,30 @@ def _origin(url: str, settings: Settings) -> str:
     """Return the origin of a URL. Raise UserError."""
     try:
         parts = urlsplit(url)
-        # Reading `port` raises ValueError for a port above 65535, so it belongs into the `try`, too.
+        # Keep this inside the `try`: reading `port` raises ValueError for a port above 65535.
         port = f":{parts.port}" if parts.port not in (None, USUAL_PORTS.get(parts.scheme)) else ""
     except ValueError:
         parts, port = urlsplit(""), ""
     host = parts.hostname or ""
-    # A browser's Origin header has neither path nor user: such an entry could never match, and nobody would notice.
+    # Browsers send origins without path and user, so an entry with either would silently never match.
     if parts.scheme not in USUAL_PORTS or not host or parts.path.strip("/") or parts.query or "@" in parts.netloc:
         raise UserError(
-            f"{settings.path}: [web] dashboards: {url!r} is no origin; give scheme and host: https://zuul.example"
+            f"{settings.path}: [web] dashboards: {url!r} is not an origin; give scheme and host: https://zuul.example"
         )
     # `hostname` has lost the brackets of an IPv6 address; browsers send them.
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
 def reader(log_root: Path, remote: RemoteLogs, stored: StoredLogs | None) -> ReadLog:
-    """Return a reader for an executor that keeps its logs in `log_root` and, if there is one, in the log store."""
+    """Return a reader of build logs for an executor, which stores its own in `log_root` and, if there is one, in the
+    log store."""
     logs = BuildLogs(log_root, follow, remote, stored)
 
     async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
         try:
             if (found := await logs.content(build, path)) is not None:
-                # Close at once when the reader stops early; otherwise the file stays open until the generator is
-                # collected.
+                # Close at once if the caller stops early; otherwise the file stays open until the generator is
+                # garbage-collected.
                 async with aclosing(found.read(0, found.size_bytes)) as content:
                     async for piece in content:
                         yield piece
@@ -185,17 +186,17 @@ def reader(log_root: Path, remote: RemoteLogs, stored: StoredLogs | None) -> Rea
 
 
 async def add_scheduler(process: Process, *, read: bool = False) -> None:
-    """Add a scheduler. With `read`, other components of this process serve its metrics, whatever the settings of
-    schedulers are."""
+    """Add a scheduler. With `read`, other components of this process serve its metrics, even if `[scheduler]` sets no
+    port for them."""
     settings, at, ours = process.settings, process.git, {name: one.forge for name, one in process.forges.items()}
     context = process.context
-    # A tenant file that cannot be loaded falls back to the one in effect before; `refused` says why.
+    # If the tenant file cannot be loaded, `begun` falls back to the previous one, and `refused` has the reason.
     text, file, refused = await begun(settings, context, at)
     forges: dict[str, ForgeWatch] = {n: GitForge(c, process.engine, {}) for n, c in resources.plain(settings).items()}
     forges |= ours
     most = (int(settings.number("scheduler", f"config_reading_max_{unit}")) for unit in ("s", "bytes"))
-    # Configuration that a change proposes is read in another process, with limits on time and memory: no file that
-    # somebody pushes can stop the scheduler.
+    # Read proposed configuration in another process with limits on time and memory, so that no pushed file can stop
+    # the scheduler.
     judge = ApartJudge(JudgeLimits(*most))
     process.stack.push_async_callback(judge.close)
     context = process.shares(judging=Judging(judge), history=process.history)
@@ -219,18 +220,20 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
         if read or settings.get("scheduler", "prometheus_port"):
             works["the figures of the whole"] = process.tells
         tended_ones = [tended(context, what, run, session) for what, run in works.items()]
-        # The event is never set: this ends by cancellation alone, when the membership ends or the session is lost.
+        # The event is never set: only a cancellation ends this, when the membership ends or the session is lost.
         await run_until(asyncio.Event(), scheduler.run(session), *tended_ones)
 
     process.join(Membership(context, "scheduler"), body)
 
 
 async def add_merger(process: Process) -> None:
+    """Add a merger."""
     merger = Merger(process.context, process.engine, jobs_max=int(process.settings.number("merger", "jobs")))
     process.join(merger.membership, merger.run)
 
 
 async def add_executor(process: Process) -> None:
+    """Add an executor. Raise UserError."""
     settings, context = process.settings, process.context
     get, number = settings.get, settings.number
     log_root = writable(settings, "executor", "log_dir", "logs", LOG_MODES[get("executor", "log_access")])
@@ -239,11 +242,11 @@ async def add_executor(process: Process) -> None:
     earlier = reader(log_root, await remote(settings, context, process.stack), stored_logs(settings))
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
     process.stack.push_async_callback(runner.close)
-    # Sweep before the first build is accepted: what a dead executor left still holds processes and disk space.
+    # Sweep before accepting builds: leftovers of a crashed executor still use processes and disk space.
     await runner.sweep(partial(held_in_store, context))
     load = MachineLoad(
         job_dir,
-        # With `headgate run` nobody else could take a build that this executor refuses.
+        # With `headgate run`, no other executor could run a build that this one declines because of the load.
         number("executor", "load_multiplier", math.inf if process.scheduler else LOAD_MULTIPLIER),
         number("executor", "min_avail_mem"),
         number("executor", "min_avail_hdd"),
@@ -276,13 +279,15 @@ async def add_executor(process: Process) -> None:
 
 
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
-    settings, _ = process.settings, process.forges  # deliveries of webhooks arrive here
+    """Add the pages and the API. Call `bound` with the port. Raise UserError."""
+    # Reading `process.forges` connects them, which this component needs to handle their webhooks.
+    settings, _ = process.settings, process.forges
     context = process.shares(poked=resources.poked(settings, process.tenants, process.context.now_ms))
     member = Membership(context, "web")
     served = process.inventory if process.serves_inventory else None
     pooled = None
     if served is not None or any(one.labels for one in process.tenants().values()):
-        from headgate.services.nodes.search import FreeMachines  # a large import that few need
+        from headgate.services.nodes.search import FreeMachines  # late: a large import that few installations need
 
         pooled = FreeMachines(process.inventory).of
     site = Site(
@@ -310,7 +315,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
     names = [root] if root else []
-    # Beside a scheduler, requests have the smaller share of the loop, so that many viewers cannot delay its turns.
+    # In a process with a scheduler, requests get a smaller share of the event loop, so that many viewers cannot delay
+    # its turns.
     share = SHARE_ALONE if process.scheduler is None else SHARE_BESIDE
     turns = PeerTurns(share, observe=lambda cpu_s: context.observer.shown("request", cpu_s))
     app, works = await front(
@@ -321,13 +327,13 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     process.servers.append(
         serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True, dashboards=pages)
     )
-    # Beside a scheduler, the scheduler's own work reports the metrics of the whole system already.
+    # In a process with a scheduler, the scheduler already reports the metrics of the entire system.
     process.join(member, process.tells if process.scheduler is None else _forever)
 
 
 async def add_everything(process: Process, bound: Callable[[int], None]) -> None:
-    """Add all components that `headgate run` consists of."""
-    # The scheduler comes first: the others look at `process.scheduler` for their tenants, shares and limits.
+    """Add all components of `headgate run`. Raise UserError."""
+    # Add the scheduler first: the others take tenants, shares and limits from `process.scheduler`.
     await add_scheduler(process, read=True)
     await add_merger(process)
     await add_executor(process)
@@ -338,21 +344,20 @@ async def add_everything(process: Process, bound: Callable[[int], None]) -> None
 
 
 async def _forever(session: Session) -> None:
-    """Wait for ever: pages are served whether or not the store can be reached; only the membership in the store
-    comes and goes."""
+    """Wait for ever. The pages are served even while the store is unreachable; only the membership depends on it."""
     await asyncio.Event().wait()
 
 
 def add_monitor(process: Process, kind: str, *, always: bool, announce: Callable[[str], None]) -> None:
-    """Serve health and metrics at the port that the settings of this `kind` name; if they name none, at a free one
-    with `always`, otherwise not at all. `announce` is called with the URL."""
+    """Serve health and metrics on the `prometheus_port` of this `kind`. If that is not set, use a free port with
+    `always`, or else do nothing. Call `announce` with the URL."""
     settings = process.settings
     port, host = settings.get(kind, "prometheus_port"), settings.get(kind, "prometheus_addr")
     if not port and not always:
         return
     access = access_of(settings, lambda: process.tenancy.file)
     app, tls = create_process_app(process.vitals, access, process.logs), tls_of(settings)
-    # An address of the loopback is announced as it is: under the name of the host nobody would reach it.
+    # Announce a loopback address unchanged: it cannot be reached under the host's name.
     name = host if host in ("127.0.0.1", "::1", "localhost") else process.context.settings.hostname
 
     def bound(number: int) -> None:

@@ -1,4 +1,4 @@
-"""List the machines on which Headgate itself runs, from the settings and the registry."""
+"""List the machines that run Headgate itself, from the settings and the registry of components."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headgate.store.zookeeper import address as zookeeper
 LISTENING = (("web", "listen_address"), ("inventory", "listen_address"), ("messages", "listen_address"))
 URLS = (("web", "root"), ("published_events", "url"), ("tracing", "endpoint"))
 EVERYWHERE = ("0.0.0.0", "::", "")  # noqa: S104 - nothing is bound to them
-"""Addresses that mean all addresses of a machine: these are denied in any case."""
+"""Wildcard addresses, which name no machine; builds may not reach this machine's addresses in any case."""
 
 
 def fleet(settings: Settings, context: Context) -> Callable[[], Collection[str]]:
-    """Return names and addresses, up to date at each call."""
+    """Return a function that returns the current names and addresses of these machines."""
     known = named(settings)
 
     def now() -> Collection[str]:
-        # Ask the registry at each call: executors and servers join after this process has started.
+        # Read the registry at each call: executors and servers may join after this process has started.
         return {*known, *_registered(context)}
 
     return now

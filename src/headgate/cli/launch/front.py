@@ -1,4 +1,4 @@
-"""Serve queues and the inventory beside the pages, at the same port, and logs over finger."""
+"""Serve queues and the inventory on the port of the pages, and logs over finger."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("headgate.finger")
 
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - nothing is bound to them
-"""Address at which a server listens -> address at which the same machine reaches it."""
+"""Address on which a server listens -> address for connections from the same machine."""
 
 
 def serves_queues(settings: Settings) -> bool:
-    """Return whether the settings make this server offer message queues."""
+    """Return whether the settings make this server provide message queues."""
     return "messages" in settings.values or "application_keys" in settings.values
 
 
@@ -44,8 +44,8 @@ async def front(
     stop: asyncio.Event,
     anew: list[Callable[[], None]],
 ) -> tuple[App, list[Coroutine[Any, Any, None]]]:
-    """Return the application for the port of the pages, and its upkeep: the gate, with queues and the inventory
-    where the settings name them. Functions that read settings again are added to `anew`. Raise UserError."""
+    """Return the web application for the port of the pages, and its background tasks. It serves the gate and, as far as
+    the settings name them, queues and the inventory. Add functions that reload settings to `anew`. Raise UserError."""
     app, works, objects = None, list[Coroutine[Any, Any, None]](), None
     if (found := await _queues(settings, stack, stop, anew)) is not None:
         app, upkeep = found
@@ -60,12 +60,12 @@ async def front(
 async def _queues(
     settings: Settings, stack: AsyncExitStack, stop: asyncio.Event, anew: list[Callable[[], None]]
 ) -> tuple[App, Coroutine[Any, Any, None]] | None:
-    """Return the application of the queues and its upkeep, or None if no queues are served here. Raise UserError."""
+    """Return the web application of the queues and its background task, or None without queues. Raise UserError."""
     if not serves_queues(settings):
         return None
     with needing("serving queues of messages", "queues"):
         from headgate.cli.queue.serve import KeyFile, limits_of
-        from headgate.queue.messages.board import MessageBoard  # a large import that few need
+        from headgate.queue.messages.board import MessageBoard  # late: a large import that few installations need
         from headgate.queue.server.app import create_app
         from headgate.web.routes.pages import MESSAGE_PAGES
 
@@ -77,25 +77,26 @@ async def _queues(
 
 
 def own_queues(settings: Settings, key: str = "") -> str:
-    """Return the URL of the queues that are served here, for the application with this key. Raise UserError."""
+    """Return the URL of this installation's own queues, for the application with this key. Raise UserError."""
     apps = [app for app, keys in settings.application_keys.items() if not key or key in keys]
     # Guessing among several applications could post one application's messages into another's queues.
     if len(apps) > 1 or (key and not apps):
         raise UserError(
-            f"{settings.path}: which application's queues are meant is said by the app_key: one of [application_keys]"
+            f"{settings.path}: set app_key to one of the keys in [application_keys], to name the application whose "
+            "queues to use"
         )
     app, port = apps[0] if apps else APP_DEFAULT, int(settings.number("web", "port"))
     host = settings.get("web", "listen_address")
     root = settings.get("web", "root").rstrip("/")
     if not root and not port:
-        raise UserError(f"{settings.path}: with [web] port = 0 nobody knows where the queues will be: name a url")
+        raise UserError(f"{settings.path}: with [web] port = 0, the URL of the queues is not known in advance: set url")
     named = EVERYWHERE.get(host, f"[{host}]" if ":" in host else host)
     return f"{root or f'{scheme(tls_of(settings))}://{named}:{port}'}/v1/{quote(app, safe='')}/"
 
 
 async def add_fingergw(process: Process, *, alone: bool = True) -> None:
-    """Serve beside other components in one process: if the address cannot be used, they continue to work. Raise
-    UserError."""
+    """Add the finger gateway. If it is not `alone` in its process, other components continue to work when its port
+    cannot be used. Raise UserError."""
     settings, context = process.settings, process.context
     tls, member = tls_of_finger(settings), Membership(context, "fingergw")
     logs = BuildLogs(
@@ -108,16 +109,16 @@ async def add_fingergw(process: Process, *, alone: bool = True) -> None:
     def bound(number: int) -> None:
         public = settings.get("fingergw", "public_port") or str(number)
         member.say(url=f"{'fingers' if tls else 'finger'}://{name}:{public}")
-        print(f"Logs are served over finger at port {number}", flush=True)
+        print(f"Logs are served over finger on port {number}", flush=True)
 
     async def serving() -> None:
         try:
             await serve(gateway.answer, host, port, process.stop, bound, tls)
         except UserError as error:
-            # The usual port, 79, is privileged: a gate must not stay down because it may not serve finger.
+            # The default port, 79, is privileged; a gate must start even if it may not use that port.
             if alone:
                 raise
-            log.error("logs are not served over finger: %s", error)
+            log.error("cannot serve logs over finger: %s", error)
 
     async def member_until_done(session: Session) -> None:
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Start the launcher, which gives machines to builds, and makes them in the clouds that the settings name."""
+"""Start the launcher, which assigns machines to builds, and creates machines in the clouds of the settings."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 MB_BYTES = 1_000_000
 NODES = ("headgate", "nodes")
-"""Connection and project, of no real project, whose key seals the data that only the build of a machine may read."""
+"""Pseudo connection and project whose key encrypts data that only the build of a machine may read."""
 
 
 async def add_launcher(process: Process, *, always: bool = True) -> None:
-    """Serve the inventory and start the launcher, as far as the settings ask for them. Without `always`, the
-    launcher needs a cloud in the settings or a tenant with labels."""
+    """Serve the inventory if the settings have a section for it, and start the launcher. Without `always`, start the
+    launcher only if there is a cloud in the settings or a tenant with labels. Raise UserError."""
     settings, context = process.settings, process.context
     serving = "inventory" in settings.values
     launching = always or bool(cloud_names(settings)) or any(one.labels for one in process.tenants().values())
     if not serving and not launching:
         return
-    with needing("an inventory, which a launcher has too,", "inventory"):
+    with needing("an inventory, which every launcher uses,", "inventory"):
         from headgate.cli.inventory import service
 
     process.serves_inventory = serving
@@ -52,7 +52,8 @@ async def add_launcher(process: Process, *, always: bool = True) -> None:
 def _making(
     settings: Settings, context: Context, tenants: Tenants, keys: Secrets | None, stack: AsyncExitStack
 ) -> Callable[[At], MachineMaker] | None:
-    """Return the maker of machines in the clouds of the settings, or None if they name no cloud. Raise UserError."""
+    """Return the factory of the machine maker for the clouds in the settings, or None without clouds. Raise
+    UserError."""
     names = cloud_names(settings)
     if not names:
         return None
@@ -63,8 +64,8 @@ def _making(
 
     async def seal(plain: bytes) -> Sealed:
         if keys is None:
-            # Fail rather than store the secret unencrypted: everybody who can read the store would have it.
-            raise SecretError("a machine has a secret that cannot be kept: set [keystore] password")
+            # Fail rather than store the secret unencrypted, where everyone with access to the store could read it.
+            raise SecretError("a machine's secret cannot be stored unencrypted: set [keystore] password")
         return await keys.sealed(*NODES, plain)
 
     files = FetchedImages(
@@ -81,13 +82,13 @@ def _making(
 
 
 def _image_roots(settings: Settings, context: Context) -> tuple[str, ...]:
-    """Return the addresses below which images that jobs build may be."""
-    # A job chooses the URL of its image: without this list it could make the launcher fetch from any internal host.
+    """Return the URL prefixes from which images that jobs build may be fetched."""
+    # Jobs choose the URLs of their images: without this list, they could make the launcher fetch from internal hosts.
     own = [f"{context.pages.url}/t/"] if context.pages.url else []
     logs = [settings.get("logs", "root")] if settings.get("logs", "root") else []
     return (*own, *logs, *settings.get("launcher", "image_sources").split())
 
 
 def _image_size_max(settings: Settings) -> int:
-    """Return the size limit, in bytes, of a file of such an image."""
+    """Return the size limit of an image file in bytes."""
     return int(settings.number("launcher", "image_size_max_mb") * MB_BYTES)

@@ -1,4 +1,4 @@
-"""Build from the settings what publishes events and sends reports, and the sources whose messages start pipelines."""
+"""Build, from the settings, the senders of events and reports, and the sources whose messages start pipelines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def outbox_senders(
     objects: Callable[[], Inventory],
     forges: Mapping[str, Forge],
 ) -> dict[str, Tells]:
-    """Map names to the functions that run each sender. `objects` returns the inventory when one needs it. Raise
+    """Return the functions that run the senders, by the sender's name. `objects` returns the inventory. Raise
     UserError."""
     found: dict[str, Tells] = {}
     for name, forge in forges.items():
@@ -51,7 +51,7 @@ async def outbox_senders(
         posts = await _posts({option: settings.get("published_events", option) for option in named}, settings, stack)
         found["publishing events"] = Publisher(context, posts).run
         if FLAGS[settings.get("published_events", "inventory").lower()]:
-            from headgate.services.inventory.publication import ObjectPublisher  # a large import that few need
+            from headgate.services.inventory.publication import ObjectPublisher  # late: large, and rarely needed
 
             found["posting changes of the inventory"] = ObjectPublisher(context, objects(), posts).run
     return found
@@ -64,17 +64,17 @@ async def _reporter(
     stack: AsyncExitStack,
     objects: Callable[[], Inventory],
 ) -> Reporter | None:
-    """Return the connection's reporter, or None if it takes no reports or only those of its own changes. Raise
+    """Return the connection's reporter, or None if it accepts no reports, or only reports on its own changes. Raise
     UserError."""
     match driver_of(section):
         case "queue":
             return QueueReporter(await _posts(section, settings, stack))
         case "inventory":
-            from headgate.services.scheduler.occasions.objects import ObjectReporter  # a large import that few need
+            from headgate.services.scheduler.occasions.objects import ObjectReporter  # late: large, and rarely needed
 
             return ObjectReporter(name, objects(), section["partition"], section["project"])
         case driver if driver in REPORTERS:
-            # An option that is set to nothing counts as missing, as everywhere in the settings.
+            # Everywhere in the settings, an option with an empty value counts as not set.
             filled = {key: value for key, value in section.items() if value}
             try:
                 given = ReporterOptions(filled, settings.path.parent, lambda: trusting(*authorities(settings)), stack)
@@ -99,18 +99,18 @@ async def watching(
             partitions = int(section.get("partitions") or PARTITIONS)
             found[name] = WatchedQueues(name, await _messages(section, settings, stack), partitions)
         elif driver_of(section) == "inventory":
-            from headgate.services.scheduler.occasions.objects import WatchedObjects  # a large import that few need
+            from headgate.services.scheduler.occasions.objects import WatchedObjects  # late: large, and rarely needed
 
             found[name] = WatchedObjects(name, objects(), section["partition"], section["project"])
     return found
 
 
 async def _messages(at: Mapping[str, str], settings: Settings, stack: AsyncExitStack) -> MessageClient:
-    """Connect to the queues at a URL or, without one, to those that are served here, as the operator."""
-    with needing("a connection to queues of messages", "queues"):
-        from headgate.queue.messages.client import MessageClient  # a large import that few need
+    """Connect to the queues at a URL or, without one, to this installation's own queues, as the operator."""
+    with needing("a connection to message queues", "queues"):
+        from headgate.queue.messages.client import MessageClient  # late: large, and rarely needed
 
     key, url = at.get("app_key", ""), at.get("url", "")
-    token = "" if url or key else operator_token(settings)  # never shown to the server of somebody else
+    token = "" if url or key else operator_token(settings)  # never send the operator's token to another server
     client = MessageClient.open([url or own_queues(settings, key)], key, token, trusting(*authorities(settings)))
     return await stack.enter_async_context(client)

@@ -1,4 +1,4 @@
-"""Hold what the components of one process share: the settings, the store once it is reached, what is opened once."""
+"""Hold what the components of one process share: the settings, the store, and resources that are opened once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Work = Coroutine[Any, Any, None]
 
 WAIT_FIRST_S = 0.5
 WAIT_MAX_S = 10.0
-"""Limit on the seconds between two attempts to reach the store, which double from `WAIT_FIRST_S`."""
+"""Limit on the pause between two attempts to reach the store, which doubles from `WAIT_FIRST_S`."""
 
 
 @dataclass(slots=True)
@@ -63,16 +63,16 @@ class _Away:
 
 
 class NeverReached(Exception):
-    """Report that the process was asked to stop before its store could be reached."""
+    """Report that the process received a request to stop before it could reach its store."""
 
 
 async def reached(settings: Settings, ports: Sequence[tuple[str, int]], stop: asyncio.Event) -> Backend:
-    """Return the store once it can be reached; until then, health is served at `ports` (host, port), and `/metrics`
-    is empty. Raise UserError, and NeverReached when `stop` is set first."""
+    """Wait until the store can be reached, and return it. Until then, serve health and an empty `/metrics` on `ports`
+    (host, port). Raise UserError, and NeverReached if `stop` is set first."""
     try:
         return await open_store(settings)
     except StoreAway as error:
-        # Only an absent server is waited for: a wrong URL or a newer format does not get better with time.
+        # Wait only for an unreachable server: waiting cannot cure a wrong URL or a newer format.
         away = _Away(int(time.time() * 1000), str(error))
     log.warning("the store is unavailable; waiting for it: %s", away.away_why)
     over, found = asyncio.Event(), list[Backend]()
@@ -84,11 +84,11 @@ async def reached(settings: Settings, ports: Sequence[tuple[str, int]], stop: as
 
     tls = tls_of(settings)
     served = [serve(app, host, port, over, lambda port: None, tls=tls) for host, port in ports]
-    # This returns only after the waiting servers are closed, so that the components can bind the same ports.
+    # `run_until` returns only after these servers are closed, so that the components can bind the same ports.
     await run_until(stop, waiting(), *served)
     if not found:
         raise NeverReached
-    log.info("the store can be used, after %.1f s", time.time() - away.away_since_ms / 1000)
+    log.info("the store can be used after %.1f s", time.time() - away.away_since_ms / 1000)
     return found[0]
 
 
@@ -114,7 +114,7 @@ def traces(settings: Settings, hostname: str, stack: AsyncExitStack) -> Observer
 
 @dataclass(slots=True)
 class Process:
-    """Hold what the components of one process share, and the components so far."""
+    """Hold what the components of one process share, and the components that were added so far."""
 
     settings: Settings
     context: Context
@@ -124,10 +124,10 @@ class Process:
     stop: asyncio.Event
     members: list[Membership] = field(default_factory=list)
     works: list[Work] = field(default_factory=list)
-    """Work of the members: the process ends when all of it has ended."""
+    """Tasks of the members: the process ends when all of them have ended."""
     servers: list[Work] = field(default_factory=list)
     anew: list[Callable[[], None]] = field(default_factory=list)
-    """Functions that read settings again on request."""
+    """Functions that reload settings, called on SIGHUP."""
     scheduler: Scheduler | None = None
     logs: Logs | None = None
     serves_inventory: bool = False
@@ -148,6 +148,7 @@ class Process:
 
     @property
     def engine(self) -> GitEngine:
+        """Return the git engine, which all components of this process share. Raise UserError."""
         if self._engine is None:
             copies = writable(self.settings, "merger", "git_dir", "git")
             committer = identity(*(self.settings.get("merger", f"git_user_{part}") for part in ("name", "email")))
@@ -156,9 +157,9 @@ class Process:
 
     @property
     def forges(self) -> dict[str, Connected]:
-        """Return the forges of the settings, which all components here share. Raise UserError."""
+        """Return the forges of the settings, which all components of this process share. Raise UserError."""
         if self._connected is None:
-            # The limits of an account apply to all processes together, so they are agreed on through the store.
+            # The rate limits of an account apply to all processes together, so coordinate them through the store.
             shared = SharedLimits(self.context)
             self._connected = connected(self.settings, lambda: self.engine, shared.of)
             if self._connected:
@@ -170,12 +171,12 @@ class Process:
 
     @property
     def git(self) -> dict[str, GitConnection]:
-        """Return how the repositories of each connection are reached. Raise UserError."""
+        """Return the git access of each connection, by name. Raise UserError."""
         return {**plain(self.settings), **{name: one.git for name, one in self.forges.items()}}
 
     @property
     def inventory(self) -> Inventory:
-        """Return the inventory in the store, which this process follows from now on."""
+        """Return the inventory in the store; from the first call on, this process follows its changes."""
         if self._inventory is None:
             with needing("an inventory", "inventory"):
                 from headgate.cli.inventory import service
@@ -186,7 +187,7 @@ class Process:
 
     @property
     def tenancy(self) -> Tenancy:
-        """Return the tenants of this process's scheduler or, without one, those in the store."""
+        """Return the tenants of this process's scheduler or, without a scheduler, those in the store."""
         if self.scheduler is not None:
             return self.scheduler.tenants
         if self._tenancy is None:
@@ -195,7 +196,7 @@ class Process:
         return self._tenancy
 
     def tenants(self) -> Mapping[str, Tenant]:
-        """Return the tenants as they are configured now, by name."""
+        """Return the currently configured tenants, by name."""
         return self.tenancy.tenants()
 
     @property
@@ -214,32 +215,31 @@ class Process:
         return self._history
 
     def read_anew(self) -> None:
-        """Make the scheduler of this process read the tenant file again, and the queues their keys, if they are in
-        this process."""
+        """Make the scheduler of this process, if any, reload the tenant file, and the queues, if any, their keys."""
         for read in self.anew:
             read()
         if self.scheduler is not None:
             self.scheduler.file.obey()
 
     async def tells(self, session: Session) -> None:
-        """Report the metrics of the whole system, while elected."""
+        """Report the metrics of the entire system, while this process is elected for that."""
         await publish_once(self.context, self.figures.showing_system, session)
 
     def join(self, member: Membership, body: Callable[[Session], Work]) -> None:
+        """Add a component: `body` runs it while it is a member."""
         self.members.append(member)
         self.works.append(member.serve(body, self.stop))
 
     async def run(self) -> None:
-        """Run all components until `stop` is set, or until each of them was asked to stop."""
+        """Run all components until `stop` is set, or until each of them received a request to stop."""
         done = asyncio.Event()
 
         async def members() -> None:
-            # The event is never set: `run_until` is used for its other rule, that the first failure ends all the
-            # others.
+            # The event is never set: `run_until` is used here because the first failure ends all other tasks.
             await run_until(asyncio.Event(), *self.works)
             done.set()
 
-        # `done` ends the mirror and the servers, which never end by themselves, once every member was asked to stop.
+        # `done` ends the mirror and the servers, which would run for ever, once all members have ended.
         await run_until(done, self.context.mirror.run(), members(), *self.servers)
 
 
@@ -247,21 +247,20 @@ class Process:
 async def process(
     settings: Settings, stop: asyncio.Event, ports: Sequence[tuple[str, int]] = ()
 ) -> AsyncIterator[Process]:
-    """Yield a process that has reached the store and has no components yet. Raise UserError, and NeverReached when
-    `stop` is set first. `ports` are pairs (host, port) at which health is served even while the process waits for the
-    store."""
+    """Yield a process that has reached its store and has no components yet. While it waits for the store, it serves
+    health on `ports`, pairs (host, port). Raise UserError, and NeverReached if `stop` is set first."""
 
     def now_ms() -> int:
         return int(time.time() * 1000)
 
     try:
-        # The directory must be private before anything is written into it: it holds keys and the operator's token.
+        # Make the directory private before writing keys and the operator's token into it.
         private_directory(settings.state_dir)
     except OSError as error:
-        raise UserError(f"[scheduler] state_dir: {settings.state_dir} cannot be made: {error.strerror}") from error
+        raise UserError(f"[scheduler] state_dir: {settings.state_dir} cannot be created: {error.strerror}") from error
     async with AsyncExitStack() as stack:
         figures = ProcessMetrics()
-        # Everything below needs the store; until it answers, `reached` serves nothing but health.
+        # Everything below needs the store; until it answers, `reached` serves only health.
         backend = measured(await reached(settings, ports, stop), figures.store, now_ms)
         stack.push_async_callback(backend.close)
         store = Store(backend, ttl_s=settings.session_timeout_s)

@@ -1,4 +1,4 @@
-"""Keep logs for as long as the settings say, and remove old logs and history, also with `headgate prune`."""
+"""Remove logs and history that are older than the settings allow, also with `headgate prune`, and upload logs."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ log = logging.getLogger("headgate.logs")
 
 PRUNE_INTERVAL_S = 3_600.0
 NOTHING = (
-    "Nothing is removed: the settings keep everything. [logs] keep_days, artifacts_keep_days and size_max_mb, and "
-    "[database] keep_days, say what is to go."
+    "Nothing was removed, because the settings have no limits. Limits are [logs] keep_days, artifacts_keep_days and "
+    "size_max_mb, and [database] keep_days."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Hold the limits on what is kept of old builds, and where it lies."""
+    """Hold the limits for logs and history of old builds, and where these are stored."""
 
     policy: RetentionPolicy
     store: LogStore | None
     own: Path | None
-    """Directory of an executor's logs, in place of a store; None: there is a store, or no logs are removed here."""
+    """Directory of an executor's logs; None if there is a log store, or if this process removes no logs."""
     history: HistoryKeeper | None
     history_days: float
 
@@ -66,7 +66,7 @@ class Retention:
             own = self.own
 
             async def drop(build: str) -> None:
-                # Removing thousands of files takes seconds, which the event loop must not wait for.
+                # Removing thousands of files takes seconds: do it in a thread, not in the event loop.
                 await asyncio.to_thread(remove, own / build)
 
             return await prune(LogDirectory(own), self.policy, now_ms, running, dry=dry, drop=drop)
@@ -82,7 +82,7 @@ class Retention:
 
 
 def retention(settings: Settings, history: HistoryKeeper | None, *, own: bool) -> Retention:
-    """Return the retention for the process that has the history or, with `own`, for an executor's own logs. Raise
+    """Return the retention for a process with the history or, with `own`, for an executor's own logs. Raise
     UserError."""
     store, days = log_store(settings), settings.number("database", "keep_days")
     directory = settings.place("executor", "log_dir", "logs") if own and store is None else None
@@ -91,18 +91,18 @@ def retention(settings: Settings, history: HistoryKeeper | None, *, own: bool) -
 
 async def pruned(found: Retention, context: Context) -> None:
     """Remove old logs and buildsets every hour, until cancelled."""
-    # With an empty mirror every build would count as over, and the logs of running builds would be removed.
+    # With an empty mirror, running builds would count as finished, and this would remove their logs.
     await context.mirror.ready()
-    # A retention without limits is false: there is nothing to do, and the task ends.
+    # A retention without limits is false, so that the task ends at once.
     while found:
         try:
             done = await found.logs(context.now_ms(), lambda build: not over(context, build)())
             buildsets = await found.buildsets(context.now_ms())
             if done.builds or done.files or buildsets:
-                log.info("removed as the settings say: %s; %s buildsets of the history", done, buildsets)
+                log.info("removed because of their age or size: %s; %s buildsets of the history", done, buildsets)
         except (LogStoreError, HistoryUnavailable) as error:
-            # An outage of the log store or the database loses nothing: what is old is still there in an hour.
-            log.error("what is old cannot be removed, trying again in an hour: %s", error)
+            # An outage of the log store or the database is harmless: the next run removes the old data.
+            log.error("cannot remove old logs or history, retrying in an hour: %s", error)
         await asyncio.sleep(PRUNE_INTERVAL_S)
 
 
@@ -113,7 +113,7 @@ def stored_logs(settings: Settings) -> StoredLogs | None:
 
 
 async def remote(settings: Settings, context: Context, stack: AsyncExitStack) -> RemoteLogs:
-    """Return the reader of logs at executors in other processes, which works as long as `stack` lasts."""
+    """Return a reader of logs on executors in other processes; it works until `stack` closes. Raise UserError."""
     client = await stack.enter_async_context(httpx.AsyncClient(verify=as_client(settings)))
     return RemoteLogs(context, client, PeerFleet(context))
 
@@ -125,8 +125,8 @@ def uploads(
     stack: AsyncExitStack,
     works: list[Coroutine[Any, Any, None]],
 ) -> Following | None:
-    """Return the part that puts the logs of an executor into the log store, or None without a store; it runs with
-    `works`, and ends with `stack`. Raise UserError."""
+    """Return the uploader of an executor's logs to the log store, or None without a store. Add its task to `works`, and
+    its end to `stack`. Raise UserError."""
     store = log_store(settings)
     if store is None:
         return None
@@ -141,7 +141,7 @@ def uploads(
     )
 
     async def works_on() -> None:
-        # As in `pruned`: without the mirror, builds that run would count as over.
+        # As in `pruned`: without the mirror, running builds would count as finished.
         await context.mirror.ready()
         await found.run()
 
@@ -152,12 +152,12 @@ def uploads(
 
 @click.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
-@click.option("--dry-run", "dry", is_flag=True, help="Print what would be removed, and remove nothing.")
+@click.option("--dry-run", "dry", is_flag=True, help="Print what would be removed, without removing it.")
 def command(config: str | None, dry: bool) -> None:
     """Remove logs, artifacts and history that are older than the settings allow.
 
-    Schedulers and executors do that every hour; this does it at once. Logs that stay with executors are removed on this
-    machine alone. What runs loses nothing, and neither does what ended within the last hour.
+    Schedulers and executors do this every hour; this command does it now. Without a log store, it removes only logs on
+    this machine. It never touches running builds, or builds that finished within the last hour.
     """
     settings = read(find(config))
     try:
@@ -178,24 +178,24 @@ def command(config: str | None, dry: bool) -> None:
 
 
 async def _pruned(found: Retention, settings: Settings, dry: bool) -> list[str]:
-    """Remove what is old. Raise LogStoreError, HistoryUnavailable, StoreError, UserError."""
+    """Remove old logs and history, and return lines for the user. Raise LogStoreError, HistoryUnavailable, StoreError,
+    UserError."""
     now_ms, running = int(time.time() * 1000), await _running(settings)
     verb = "would be removed" if dry else "were removed"
     done = await found.logs(now_ms, running.__contains__, dry=dry)
     buildsets = await found.buildsets(now_ms, dry=dry)
-    builds = [f"build {build}: its logs" for build in done.builds] if dry else []
-    return [*builds, f"{done} {verb}; so {verb.split()[0]} {buildsets} buildsets of the history"]
+    builds = [f"logs of build {build}" for build in done.builds] if dry else []
+    return [*builds, f"{done}, and {buildsets} buildsets of the history {verb}"]
 
 
 async def _running(settings: Settings) -> set[str]:
-    """Return the ids of builds that run or are waited for, and further names that must stay. Raise StoreError,
-    UserError."""
+    """Return the ids of running and requested builds, and further names to leave alone. Raise StoreError, UserError."""
     if settings.store_url == MEMORY:
-        raise UserError("the state is in the memory of another process, which removes what is old by itself")
-    # Beside a running Headgate: it need not stop for this.
+        raise UserError("the state is in the memory of another process, which removes old data itself")
+    # Open it for reading only, so that a running Headgate need not stop.
     reader = await open_to_read(settings.store_url)
     try:
-        # Names of all path elements, not only builds: what must stay is recognised whatever its depth.
+        # Take all elements of the paths: a build's id may occur at any depth.
         return {name for entry in await reader.list(Map().executor.path) for name in entry.path.split("/")}
     finally:
         await reader.close()

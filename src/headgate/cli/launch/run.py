@@ -1,4 +1,4 @@
-"""Implement `headgate run`, with every component in one process, and `headgate scheduler` and others, with one kind."""
+"""Implement `headgate run`, which starts all components in one process, and the commands that start one of them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from headgate.services.membership import TooOld
 
 log = logging.getLogger("headgate.settings")
 
-# A thousand viewers alone need more than the 1,024 descriptors that most systems allow by default.
+# A thousand viewers already need more than the 1,024 descriptors that most systems allow by default.
 DESCRIPTORS = 65_536
-NAMED_MAX = 5
-"""Options without effect that the log names one by one."""
+IDLE_NAMED_MAX = 5
+"""Maximum number of options without effect that the log names."""
 NEEDS_A_HAND = 78
-"""Exit status (EX_CONFIG of sysexits.h) for errors that a restart does not cure: somebody must correct them first."""
+"""Exit status (EX_CONFIG of sysexits.h) for errors that a restart does not cure, because a person must correct them."""
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_verbose = click.option("--verbose", is_flag=True, help="Say more.")
+_verbose = click.option("--verbose", is_flag=True, help="Print more details.")
 Made = Callable[[Process], Coroutine[Any, Any, None]]
 
 
@@ -44,7 +44,7 @@ Made = Callable[[Process], Coroutine[Any, Any, None]]
 @_config
 @_verbose
 def command(config: str | None, verbose: bool) -> None:
-    """Start Headgate: scheduler, merger, executor and web pages in one process, on an embedded store."""
+    """Start Headgate: scheduler, merger, executor and web pages in one process, with an embedded store."""
     _start(config, verbose, "", _everything)
 
 
@@ -52,7 +52,9 @@ def command(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def scheduler(config: str | None, verbose: bool) -> None:
-    """Start a scheduler: it reads the tenant file, watches the connections and decides.  Several share the work."""
+    """Start a scheduler: it reads the tenant file, watches the connections, and decides what to test and land.
+
+    Several schedulers share the work."""
     _start(config, verbose, "scheduler", _one("scheduler", add_scheduler))
 
 
@@ -60,7 +62,7 @@ def scheduler(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def merger(config: str | None, verbose: bool) -> None:
-    """Start a merger: it does git work.  Several share it."""
+    """Start a merger: it merges, inspects and pushes git commits.  Several mergers share the work."""
     _start(config, verbose, "merger", _one("merger", add_merger))
 
 
@@ -68,7 +70,9 @@ def merger(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def executor(config: str | None, verbose: bool) -> None:
-    """Start an executor: it runs builds, and serves their logs to the web.  Several share the builds, by load."""
+    """Start an executor: it runs builds, and serves their logs to the web server.
+
+    Several executors share the builds, according to their load."""
     _start(config, verbose, "executor", _one("executor", add_executor))
 
 
@@ -76,7 +80,9 @@ def executor(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def launcher(config: str | None, verbose: bool) -> None:
-    """Start a launcher: it claims machines of the inventory for builds.  One of several works at a time."""
+    """Start a launcher: it claims, creates and removes machines for builds.
+
+    If you start several, one is active at a time."""
     _start(config, verbose, "launcher", _one("launcher", add_launcher))
 
 
@@ -84,7 +90,9 @@ def launcher(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def fingergw(config: str | None, verbose: bool) -> None:
-    """Start a finger gateway: it serves live logs of builds of tenants that everybody may read.  Any number may run."""
+    """Start a finger gateway: it serves live logs of builds in tenants that everybody may read.
+
+    You can start any number of gateways."""
 
     async def made(process: Process) -> None:
         await add_fingergw(process)
@@ -97,7 +105,7 @@ def fingergw(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def web(config: str | None, verbose: bool) -> None:
-    """Start the pages and the API.  Any number may run."""
+    """Start a web server for the pages and the API.  You can start any number of them."""
 
     async def made(process: Process) -> None:
         await add_web(process, _pages_announcer(process))
@@ -136,14 +144,13 @@ def _pages_announcer(process: Process) -> Callable[[int], None]:
 
 
 def _announce_monitor(url: str) -> None:
-    print(f"Health and figures are at {url}/health/ready and {url}/metrics", flush=True)
+    print(f"Health and metrics are at {url}/health/ready and {url}/metrics", flush=True)
 
 
 def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
-    """Start the process of this `kind`; empty means all components in one process. Raise UserError with the status
-    NEEDS_A_HAND."""
+    """Start a process of this `kind`; empty means all components. Raise UserError with the status NEEDS_A_HAND."""
     try:
-        # An old git would fail later, in the middle of a merge or a build; the web needs none.
+        # An old git would fail later, in the middle of a merge or a build. Web servers do not use git.
         if kind in ("", "scheduler", "merger", "executor"):
             check_git()
         settings = read(find(config))
@@ -154,8 +161,8 @@ def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:
         _allow_descriptors()
         asyncio.run(run(settings, made, ports=_health_ports(settings, kind)))
     except UserError as error:
-        # Most such errors are in files that somebody must correct; a supervisor that restarts at once would only fill
-        # the log. The unit in packaging/systemd prevents restarts at this status.
+        # Most such errors are in files that a person must correct, so restarts would only fill the log. The unit in
+        # packaging/systemd does not restart after this status.
         error.status = NEEDS_A_HAND
         raise
 
@@ -164,22 +171,22 @@ def _tell_of_idle(settings: Settings) -> None:
     """Log which settings have no effect."""
     wanted = [f"[{one.section}] {one.option}".rstrip() for one in settings.idle if one.note.kind != NEEDLESS]
     if wanted:
-        more = f" and {len(wanted) - NAMED_MAX} more" if len(wanted) > NAMED_MAX else ""
-        log.warning("%s: %s%s: of no effect here; `headgate check` says what is to be done instead", settings.path,
-                    ", ".join(wanted[:NAMED_MAX]), more)  # fmt: skip
+        more = f" and {len(wanted) - IDLE_NAMED_MAX} more" if len(wanted) > IDLE_NAMED_MAX else ""
+        log.warning("%s: these options have no effect: %s%s; `headgate check` shows what to use instead", settings.path,
+                    ", ".join(wanted[:IDLE_NAMED_MAX]), more)  # fmt: skip
 
 
 def _allow_descriptors() -> None:
-    """Raise the soft limit on descriptors to the hard one: shells set a low one."""
+    """Raise the soft limit on descriptors, which shells set low, up to DESCRIPTORS or the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The hard limit cannot be exceeded without privileges, so asking for more would only fail.
+    # Exceeding the hard limit needs privileges, so do not try.
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _health_ports(settings: Settings, kind: str) -> list[tuple[str, int]]:
-    """List the host and port of each server that the settings name for a process of this kind."""
+    """Return the host and port of each server that a process of this kind will run with a fixed port."""
     named = [(settings.get(kind, "prometheus_addr"), settings.get(kind, "prometheus_port"))] if kind else []
     if kind in ("", "web"):
         named.append((settings.get("web", "listen_address"), settings.get("web", "port")))
@@ -192,17 +199,18 @@ async def run(
     stop: asyncio.Event | None = None,
     ports: Sequence[tuple[str, int]] = (),
 ) -> None:
-    """Run until a signal, until `stop`, or until every component was asked to stop. `ports` is passed to `process`.
+    """Run until a signal arrives, `stop` is set, or every component received a request to stop. Pass `ports` to
+    `process`.
 
-    SIGINT, and SIGTERM by default, stop at once: builds are handed back. SIGTERM with `sigterm_method = graceful`,
-    and SIGUSR1, let them finish; a second signal stops at once. SIGHUP makes a scheduler read the tenant file
-    again, and queues their keys.
+    SIGINT, and by default SIGTERM, stop at once, and builds run again elsewhere. SIGUSR1, and SIGTERM with
+    `sigterm_method = graceful`, let builds finish; a second SIGTERM stops at once. SIGHUP makes the scheduler reload
+    the tenant file, and the queues their keys.
     """
     stop = stop or asyncio.Event()
     loop, heard = asyncio.get_running_loop(), _Heard(stop)
-    # By default these signals kill, also a process that still waits for its store.
+    # Install handlers early: by default, these signals would kill a process that still waits for its store.
     loop.add_signal_handler(signal.SIGUSR1, heard.gracefully)
-    if not sys.stdin.isatty():  # otherwise it means that the terminal was closed
+    if not sys.stdin.isatty():  # in a terminal, SIGHUP means that the terminal was closed
         loop.add_signal_handler(signal.SIGHUP, heard.read_anew)
     with suppress(NeverReached):
         async with process(settings, stop, ports) as own_process:
@@ -219,7 +227,7 @@ async def run(
 
 
 class _Heard:
-    """Pass signals on to the components, also those that come before there are any."""
+    """Pass signals on to the components; remember a SIGHUP that arrives before there are any."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop, self._anew = stop, False
@@ -227,7 +235,7 @@ class _Heard:
 
     def pass_on(self, process: Process) -> None:
         self._process = process
-        # What the components have read may be older than the signal.
+        # The components may have read their files before the signal arrived.
         if self._anew:
             process.read_anew()
 
@@ -239,7 +247,7 @@ class _Heard:
 
     def gracefully(self) -> None:
         if self._process is None:
-            self._stop.set()  # nothing is under way yet that could be finished
+            self._stop.set()  # no work has begun yet
             return
         for member in self._process.members:
             member.want("stopped")
@@ -247,7 +255,7 @@ class _Heard:
 
 def _first_then(loop: asyncio.AbstractEventLoop, first: Callable[[], None], stop: asyncio.Event) -> Callable[[], None]:
     def on_signal() -> None:
-        # The handler replaces itself: a person who sends the signal twice does not want to wait for builds.
+        # The handler replaces itself: whoever sends the signal twice does not want to wait for builds.
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         first()
 

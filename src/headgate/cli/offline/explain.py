@@ -26,23 +26,23 @@ from headgate.config.patterns import Undecided
 from headgate.config.tenants import ConfigErrors
 
 LISTED_MAX = 40
-"""Rows of one kind that are shown; JSON has all."""
+"""Maximum number of rows of one kind in the text output; JSON has all."""
 BROKEN_MAX = 5
-"""Number of causes that are shown of what would break."""
+"""Maximum number of causes to show for errors that a removal would cause."""
 VALUE_MAX_CHARS = 60
 LEFT_OUT_MAX = 5
-"""Limit on the definitions for other branches that are shown."""
+"""Maximum number of definitions for other branches to show."""
 
 
 class ExplainTarget(NamedTuple):
-    """Name a job in a graph or, without a place, by itself."""
+    """Name a job in a graph or, without a place, outside any graph."""
 
     loaded: LoadedTenant
     job: str
     place: GraphPlace | None
     branch: str
     others: int
-    """Number of other graphs that have the job, too."""
+    """Number of other graphs with the job."""
 
     @property
     def target(self) -> FreezeTarget:
@@ -51,17 +51,17 @@ class ExplainTarget(NamedTuple):
 
 @click.group()
 def command() -> None:
-    """Say where things come from."""
+    """Show where attributes of jobs come from, and what uses a job."""
 
 
 @command.command()
 @given
 @click.argument("name")
-@click.option("--project", help="As it is run for this project; by default the first that runs it.")
-@click.option("--pipeline", help="As it is run in this pipeline.")
-@click.option("--branch", help="By default the project's default branch.")
-@click.option("--attribute", metavar="NAME", help="Only this attribute, or one variable: vars.NAME.")
-@click.option("--json", "json_", is_flag=True, help="As JSON.")
+@click.option("--project", help="Explain the job as this project runs it. Default: the first project that runs it.")
+@click.option("--pipeline", help="Explain the job as it runs in this pipeline.")
+@click.option("--branch", help="The branch. Default: the project's default branch.")
+@click.option("--attribute", metavar="NAME", help="Show only this attribute, or one variable: vars.NAME.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON.")
 def job(
     given: ReadingOptions,
     name: str,
@@ -71,7 +71,7 @@ def job(
     attribute: str | None,
     json_: bool,
 ) -> None:
-    """Say where each attribute of the job NAME comes from: which variant, in which file, on which line."""
+    """Show where each attribute of the job NAME comes from: which variant, in which file, on which line."""
     try:
         tenants = given.tenants()
         target = chosen(tenants, name, project, pipeline, branch)
@@ -94,15 +94,15 @@ def job(
 
 
 def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
-    """Find the attribute, in the spelling of the configuration or of the output, and its content. Raise
-    ReadingError when there is none."""
+    """Return the attribute, spelt as in the configuration or in the output, with everything below it. Raise
+    ReadingError if there is none."""
     known = {word: one for one in found.attributes for word in (one.path, spoken(one.path))}
-    # By identity: both spellings of one attribute may match.
+    # Use ids as keys: both spellings of an attribute may match.
     fits = {id(one): one for word, one in known.items() if word == wanted or word.startswith(f"{wanted}.")}
     if not fits:
         names = sorted({spoken(one.path).partition(".")[0] for one in found.attributes})
-        near = nearest(wanted, names) or f"; set are {', '.join(names)}"
-        raise ReadingError(f"nothing says {wanted!r} of job {found.job}{near}")
+        near = nearest(wanted, names) or f"; these are set: {', '.join(names)}"
+        raise ReadingError(f"job {found.job} has no attribute {wanted!r}{near}")
     return tuple(fits.values())
 
 
@@ -115,7 +115,7 @@ def chosen(
         layout = loaded.layout
         if not layout.variants(name):
             wrong_one = left_out(layout).get(f"job {name}")
-            lost = f"its definition is left out for the error at {report.place(wrong_one)}" if wrong_one else ""
+            lost = f"its definition is ignored because of the error at {report.place(wrong_one)}" if wrong_one else ""
             more = lost or nearest(name, layout.jobs).removeprefix("; ")
             wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{more and '; '}{more}")
             continue
@@ -165,22 +165,22 @@ def _attribute(one: Attribute | Elements) -> dict[str, Any]:
     return {**settings[-1], "instead_of": settings[:-1]}
 
 
-# --- for people
+# --- text
 
 
 def shown(target: ExplainTarget, found: Explained) -> Iterator[str]:
-    """Yield lines for people."""
+    """Yield the lines of the text output."""
     place = target.place
     where = f"in {place.pipeline} of {place.project.name} on {target.branch}" if place else f"on {target.branch}"
     others = f"{target.others} more graph{'s' if target.others > 1 else ''}"
-    more = f"  (and in {others}; --project and --pipeline choose)" if target.others else ""
+    more = f"  (and in {others}; select with --project and --pipeline)" if target.others else ""
     yield f"{style(target.job, bold=True)}  {where}{style(more, dim=True)}"
     if place is None:
-        yield "no project runs it; this is the job by itself"
+        yield "no project runs this job; this shows its own definitions"
     yield ""
     yield from _variants(target, found)
     if not found.variants:
-        yield f"it is in no graph: {_why_not(target)}"
+        yield f"the job is not in the graph: {_why_not(target)}"
         return
     yield ""
     yield from _attributes(found)
@@ -199,10 +199,10 @@ def _variants(target: ExplainTarget, found: Explained) -> Iterator[str]:
     rows = [(str(variant.step), _named(variant), _place(variant)) for variant in found.variants]
     left = list(_left_out(target, found))
     more = len(left) - LEFT_OUT_MAX
-    # A line `and 1 more` would take the place of the one definition that it stands for.
+    # Show one more definition instead of a line `and 1 more`.
     left = left if more <= 1 else left[:LEFT_OUT_MAX]
     width = max((len(name) for _, name, _ in (*rows, *left)), default=0)
-    yield "made of, each over the ones before:"
+    yield "variants, each overrides those above:"
     for number, name, text in rows:
         yield f"  {style(f'{number:>2}', fg='cyan')}  {name:{width}}  {text}"
     if left:
@@ -222,7 +222,7 @@ def _place(variant: Origin) -> str:
 
 
 def _left_out(target: ExplainTarget, found: Explained) -> Iterator[tuple[str, str, str]]:
-    """Yield the job's own definitions that do not apply."""
+    """Yield the job's definitions that do not apply."""
     layout = target.loaded.layout
     used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
     for stanza in layout.variants(target.job):
@@ -289,9 +289,9 @@ def _short(path: str, value: Any) -> str:
 @command.command("uses")
 @given
 @click.argument("name")
-@click.option("--json", "json_", is_flag=True, help="As JSON.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON.")
 def uses_command(given: ReadingOptions, name: str, json_: bool) -> None:
-    """Show what inherits from the job NAME, attaches it, or depends on it, and what would break without it."""
+    """Show what inherits from the job NAME, attaches it or depends on it, and which errors its removal would cause."""
     try:
         tenants = given.tenants()
         having = {tenant: loaded for tenant, loaded in tenants.items() if loaded.layout.variants(name)}
@@ -338,9 +338,9 @@ def _uses_as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]
     yield from _listed("attached by", attached)
     yield from _listed("needed by", [(n.name, n.stanza.place) for n in found.needed])
     if found.projects:
-        yield f"part of job graphs of {listed(sorted(found.projects), 6)}"
+        yield f"in job graphs of {listed(sorted(found.projects), 6)}"
     broken = causes(found.without, {})
-    yield style("without it nothing would be wrong", fg="green") if not broken else _verdict(broken)
+    yield style("without this job, there would be no errors", fg="green") if not broken else _verdict(broken)
     for cause in broken[:BROKEN_MAX]:
         yield f"\n{report.block(cause.error, list(report.notes(cause)))}"
     if more := len(broken) - BROKEN_MAX if len(broken) > BROKEN_MAX else 0:
@@ -350,7 +350,7 @@ def _uses_as_text(loaded: LoadedTenant, name: str, found: Uses) -> Iterator[str]
 def _verdict(broken: Sequence[Cause]) -> str:
     errors = sum(len(cause.errors) for cause in broken)
     graphs = {graph for cause in broken for graph in cause.graphs}
-    text = f"without it: {errors:,} error{'s' if errors != 1 else ''}, {len(graphs):,} job graphs would not run"
+    text = f"without this job: {errors:,} error{'s' if errors != 1 else ''}, {len(graphs):,} job graphs would not run"
     return style(text, fg="red")
 
 

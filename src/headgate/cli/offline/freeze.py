@@ -1,4 +1,4 @@
-"""Implement `headgate freeze`: show the jobs that a change runs, or what a new configuration would change in them."""
+"""Implement `headgate freeze`: show the jobs that a change runs, or how a new configuration would alter them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def tree(
     *,
     details: bool = False,
 ) -> Iterator[str]:
-    """Yield the lines of a job graph for people; `details` adds roles, names of secrets, and variables."""
+    """Yield the text lines of a job graph; `details` adds roles, names of secrets, and variables."""
     name, branch = place.project.name, place.branch
     fast = "  (fail-fast)" if graph.fail_fast else ""
     yield style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast
@@ -48,7 +48,7 @@ def tree(
         yield f"{'└─' if last else '├─'} {rows[0]}"
         yield from (f"{'  ' if last else '│ '}    {row}" for row in rows[1:])
     if not jobs:
-        yield "no job runs"
+        yield "no jobs run"
     left = explainer.left_out(job.name for job in jobs)
     if left:
         yield "not run:"
@@ -65,7 +65,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
     head = style(job.name, bold=True) + (f"  after {after}" if after else "")
     yield head + (style(f"  [{', '.join(marks)}]", fg="yellow") if marks else "")
     if job.noop:
-        yield _row("runs", "nothing: it succeeds at once")
+        yield _row("runs", "nothing; succeeds at once")
         return
     decision = explainer.decision(job.name)
     yield _row("why", decision.why if decision.matches else f"needed, although {decision.why}")
@@ -97,7 +97,7 @@ def _more(attributes: dict[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
-    """Yield what each playbook may use, and every variable."""
+    """Yield the roles and secrets of each playbook, and every variable."""
     for book in (*job.pre_run, *job.run, *job.post_run):
         roles = (f"{r.name} ({r.project}{', implicit' if r.implicit else ''})" for r in book.roles)
         for label, words in (("roles", list(roles)), ("secrets", [secret.name for secret in book.secrets])):
@@ -111,7 +111,7 @@ def _details(job: FrozenJob) -> Iterator[tuple[str, str]]:
 
 
 def _defined(job: FrozenJob) -> Iterator[str]:
-    """Yield a row for each definition, the base first."""
+    """Yield a row for each definition, base job first."""
     variants = [describe.variant(one) for one in job.inheritance]
     width = max((len(one["job"]) for one in variants), default=0)
     for one in variants:
@@ -123,7 +123,7 @@ def _row(label: str, text: str) -> str:
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Choose graphs, and the files of the change."""
+    """Select graphs, and the files of the change."""
 
     pipeline: str | None
     project: str | None
@@ -134,18 +134,18 @@ class Chosen(msgspec.Struct, frozen=True):
 
 @click.command()
 @given
-@click.option("--pipeline", help="Only this pipeline.")
-@click.option("--project", help="Only this project.")
-@click.option("--branch", help="By default the first branch of each project.")
-@click.option("--all", "every", is_flag=True, help="Every project in every pipeline.")
+@click.option("--pipeline", help="Show only this pipeline.")
+@click.option("--project", help="Show only this project.")
+@click.option("--branch", help="The branch. Default: the default branch of each project.")
+@click.option("--all", "every", is_flag=True, help="Show every project in every pipeline.")
 @click.option("--file", "files", multiple=True, help="A file that the change touches; repeatable.")
-@click.option("--details", is_flag=True, help="Also roles, names of secrets, and variables with their values.")
-@click.option("--json", "json_", is_flag=True, help="Everything, as JSON; docs/reference/json.md says how.")
+@click.option("--details", is_flag=True, help="Also show roles, names of secrets, and variables with their values.")
+@click.option("--json", "json_", is_flag=True, help="Print JSON with all details, as in docs/reference/json.md.")
 @click.option(
     "--diff",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Show what the files below DIR (DIR/<connection>/<project>/… or DIR/<project>/…) would change in the "
-    "repositories; an empty file deletes a file, a repository replaces the whole project.",
+    help="Show how files below DIR (DIR/<connection>/<project>/… or DIR/<project>/…) would alter the job graphs. An "
+    "empty file deletes the file of that name; a repository replaces all files of its project.",
 )
 def command(
     given: ReadingOptions,
@@ -158,13 +158,13 @@ def command(
     json_: bool,
     diff: Path | None,
 ) -> None:
-    """Print the job graph of a change: what runs, what does not, and why.
+    """Print the job graph of a change: which jobs run, which do not, and why.
 
-    Exit status 0: no errors, 1: a graph has configuration errors or a repository cannot be read, 2: nothing could be
-    frozen.
+    The exit status is 0 without errors, 1 if a graph has configuration errors or a repository cannot be read, and 2 if
+    nothing could be frozen.
     """
     if not (pipeline or project or every or diff):
-        raise click.UsageError("say which graph with --project and --pipeline, or --all")
+        raise click.UsageError("select graphs with --project and --pipeline, or with --all")
     chosen = Chosen(pipeline, project, branch, files or None, details)
     try:
         tenants = given.tenants()
@@ -187,13 +187,13 @@ def command(
 
 
 def _places(loaded: LoadedTenant, chosen: Chosen) -> list[graphs.GraphPlace]:
-    """List the graphs of the chosen pipeline, project and branch. Raise UserError."""
+    """Return the graphs of the selected pipeline, project and branch. Raise UserError."""
     return graphs.places(loaded, chosen.pipeline, chosen.project, chosen.branch)
 
 
 def _having(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> Iterator[LoadedTenant]:
-    """Yield tenants that have the project and the pipeline. Raise UserError when none has."""
-    # With several tenants, a project or pipeline need be known to only one of them.
+    """Yield the tenants that have the project and the pipeline. Raise UserError if none has."""
+    # With several tenants, only one needs to have the project or pipeline.
     wrong: list[UserError] = []
     for loaded in tenants.values():
         try:
@@ -214,7 +214,7 @@ def _json(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
         texts, wrong = graphs.encoded(loaded, wanted, chosen.files)
         found += texts
         good = good and not wrong
-    # The graphs are encoded already, so the array is put together as text.
+    # The graphs are already encoded, so join them as text.
     array = b"[" + b",\n".join(found) + b"]"
     one = chosen.project and chosen.pipeline
     say(plain_json((msgspec.json.format(array) if one else array).decode()))
@@ -233,7 +233,7 @@ def _tree(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
             good = good and not graph.errors
     if not shown:
         what = f"{chosen.project or 'no project'} runs no jobs in {chosen.pipeline or 'any pipeline'}"
-        say(f"{what}: no project stanza that applies has a section for it")
+        say(f"{what}: no matching project stanza attaches jobs there")
     return good
 
 
@@ -244,7 +244,7 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
         name = loaded.tenant.name
         new = loaded.with_files(graphs.proposal(loaded, directory, chosen.branch))
         projects = reached(loaded.layout, new.layout)
-        # Of both states: a project or a pipeline may be new, and another one gone.
+        # Take the graphs of both states: projects and pipelines may be new or gone.
         pairs = dict.fromkeys(
             place for state in (loaded, new) for place in _places(state, chosen) if place.project.project in projects
         )
@@ -259,7 +259,7 @@ def _diff(tenants: Mapping[str, LoadedTenant], chosen: Chosen, directory: Path, 
         for block in as_text(fresh):
             say(f"{block}\n")
         for error in mended:
-            say(f"{style('ok', fg='green', bold=True)} mended: {error.text} ({error.project})\n")
+            say(f"{style('ok', fg='green', bold=True)} fixed: {error.text} ({error.project})\n")
         say("\n\n".join(graphs.changes_as_text(changes)))
     if json_:
         say(plain_json(msgspec.json.format(msgspec.json.encode(report)).decode()))

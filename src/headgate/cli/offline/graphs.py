@@ -1,4 +1,4 @@
-"""Freeze job graphs of many projects, and show them, and how a proposed change alters them, as JSON or text."""
+"""Freeze job graphs of many projects; show them, and how proposed files alter them, as JSON or text."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from headgate.config.model import FrozenGraph
 from headgate.config.tenants import TenantProject
 
 Detail = tuple[str, str]
-"""An attribute, and its change."""
+"""An attribute, and how it changes."""
 
 NAMES_MAX = 4
-"""Jobs or projects listed by name; of more, only the number is shown."""
+"""Maximum number of jobs or projects to list by name; of further ones, the text shows only the number."""
 VALUE_MAX_CHARS = 100
 _MARKS = {"!": "red", "+": "green", "-": "red", "~": "yellow", "ok": "green"}
-"""Mark -> style, in the order in which changes are shown."""
-_WORDS = {"+": "new job ", "-": "gone job ", "~": "", "!": "error: ", "ok": "error mended: "}
+"""Mark -> style, in the order of the output."""
+_WORDS = {"+": "new job ", "-": "removed job ", "~": "", "!": "error: ", "ok": "fixed error: "}
 _SPOKEN = {
     "variables": "vars",
     "extra_variables": "extra-vars",
@@ -38,7 +38,7 @@ _SPOKEN = {
     "group_variables": "group-vars",
     "parent_chain": "parents",
 }
-"""Attribute of a frozen job -> key of the configuration, where they differ by more than `_`."""
+"""Attribute of a frozen job -> key of the configuration, if they differ by more than `_` for `-`."""
 
 
 class GraphPlace(NamedTuple):
@@ -50,7 +50,7 @@ class GraphPlace(NamedTuple):
 
 
 def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, branch: str | None) -> list[GraphPlace]:
-    """Return every project in every pipeline that matches, in the order of the tenant file. Raise UserError."""
+    """Return the graphs of all matching projects and pipelines, in the order of the tenant file. Raise UserError."""
     layout, name = loaded.layout, loaded.tenant.name
     if pipeline is not None and pipeline not in layout.pipelines:
         raise UserError(f"tenant {name} has no pipeline {pipeline!r}{nearest(pipeline, layout.pipelines)}")
@@ -60,19 +60,21 @@ def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, bran
     wanted = [(s, branch or default_branch(loaded, s)) for s in sources if _read(loaded, s, branch)]
     if branch is not None and source is not None and not wanted:
         known = ", ".join(loaded.branches.get(source.project, {})) or "none"
-        raise UserError(f"tenant {name}: no branch {branch!r} of {source.name} is read; those that are: {known}")
+        raise UserError(
+            f"tenant {name}: {source.name} has no branch {branch!r} with configuration; branches with one: {known}"
+        )
     return [GraphPlace(pipeline, s, at) for s, at in wanted for pipeline in pipelines]
 
 
 def _read(loaded: LoadedTenant, source: TenantProject, branch: str | None) -> bool:
-    """Tell whether the configuration of the branch (None: of any) is read. A project that is not loaded has all
-    branches."""
+    """Return whether the configuration of the branch (None: of any branch) is read. A project whose configuration is
+    not loaded counts as having every branch."""
     branches = loaded.branches.get(source.project, {})
     return not source.loads or (bool(branches) if branch is None else branch in branches or source.is_dynamic(branch))
 
 
 def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:
-    """Return the default branch that the stanzas name, or otherwise the first of the repository."""
+    """Return the default branch that the stanzas name, or else the first branch of the repository."""
     branches = loaded.branches.get(source.project, {})
     named = loaded.layout.default_branch(source.project)
     # The stanzas may name a branch that does not exist, or whose configuration is not read.
@@ -80,13 +82,14 @@ def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:
 
 
 def frozen(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | None) -> FrozenGraph:
+    """Freeze one graph; it is empty if the tenant has no such pipeline."""
     if place.pipeline not in loaded.layout.pipelines:
         return FrozenGraph(in_pipeline=False)
     return loaded.layout.freeze(place.pipeline, place.project.project, place.branch, files=files)
 
 
 def described(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | None) -> dict[str, Any] | None:
-    """Return one element of `headgate freeze --json`, or None when the project has no jobs in the pipeline."""
+    """Return one element of `headgate freeze --json`, or None if the project has no jobs in the pipeline."""
     graph = frozen(loaded, place, files)
     if not graph.in_pipeline and not graph.errors:
         return None
@@ -117,8 +120,7 @@ def encoded(
         found = described(loaded, place, files)
         if found is None:
             return None
-        # Encoded in the helping process: bytes are quicker to send than structures, and this part runs in parallel,
-        # too.
+        # Encode in the worker process: that runs in parallel, too, and bytes are cheaper to send than structures.
         return msgspec.json.encode(found), any("error" in job for job in found["jobs"])
 
     done = [graph for graph in spread(one, wanted) if graph]
@@ -129,8 +131,8 @@ def proposal(loaded: LoadedTenant, directory: Path, branch: str | None) -> dict[
     """Return the files of the projects found below `directory`, for `branch` or their default branches. Raise
     UserError.
 
-    A repository there stands for the whole project; files of a plain directory replace those of the project or are
-    added to them, and an empty file removes the one of its name.
+    A repository replaces all files of its project. Files of a plain directory replace or complement those of the
+    project, and an empty file deletes the file of that name.
     """
     found: dict[str, Files] = {}
     for source in loaded.tenant.projects:
@@ -153,7 +155,7 @@ def _proposed(place: Path, source: TenantProject, now: dict[str, str]) -> dict[s
         except UnreadableRepository as error:
             raise UserError(str(error)) from error
     laid = {**now, **on_disk(place, source.config_paths)}
-    # An empty file stands for a deletion, which a directory beside the repository cannot show otherwise.
+    # An empty file means a deletion, which a plain directory cannot express otherwise.
     return {path: text for path, text in laid.items() if text.strip()}
 
 
@@ -165,7 +167,7 @@ class ChangedGraph(NamedTuple):
 def changed(
     old: LoadedTenant, new: LoadedTenant, pairs: Sequence[GraphPlace], files: tuple[str, ...] | None
 ) -> Iterator[ChangedGraph]:
-    """Yield the graphs that differ between both."""
+    """Yield the graphs that differ between the two states."""
 
     def one(place: GraphPlace) -> describe.GraphDifference:
         return describe.difference(frozen(old, place, files), frozen(new, place, files))
@@ -199,11 +201,11 @@ def changes_as_json(changes: Sequence[ChangedGraph]) -> list[dict[str, Any]]:
 
 
 def changes_as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
-    """Yield each change once, with all its places."""
+    """Yield each change once, with all graphs that have it."""
     blocks: dict[tuple[str, str, tuple[Detail, ...]], tuple[dict[str, None], dict[GraphPlace, None]]] = {}
     for place, found in changes:
         for mark, name, details in _rows(found):
-            # jobs with the same changes share a block; a new job has its own
+            # Jobs with the same changes share a block; a new or removed job has its own.
             names, where = blocks.setdefault((mark, "" if mark == "~" else name, tuple(details)), ({}, {}))
             names[name] = where[place] = None
     order = list(_MARKS)
@@ -213,7 +215,7 @@ def changes_as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
 
 
 def _rows(found: describe.GraphDifference) -> Iterator[tuple[str, str, list[Detail]]]:
-    """Yield (mark, name, details) of everything that differs in one graph."""
+    """Yield (mark, name, details) for each difference in one graph."""
     for job in found.new:
         yield "+", job["name"], list(_gist(job))
     for job in found.gone:
@@ -229,7 +231,7 @@ def _rows(found: describe.GraphDifference) -> Iterator[tuple[str, str, list[Deta
 
 
 def _gist(job: Mapping[str, Any]) -> Iterator[Detail]:
-    """Yield the attributes of a new job that people want to know first."""
+    """Yield the most important attributes of a new job."""
     if job["parent_chain"]:
         yield "parent_chain", " ← ".join(job["parent_chain"])
     for key in ("run", "dependencies", "nodeset"):
@@ -248,10 +250,9 @@ def _details(d: describe.AttributeDifference) -> Iterator[Detail]:
             yield "" if number else d.path, text
         if gone or come:
             return
-        # The short texts are the same: either only the order differs, or something that they leave out, so all is
-        # shown.
+        # The short texts are the same: either only the order differs, or something that they omit; then show all.
         if sorted(old) == sorted(new) and old != new:
-            yield d.path, f"in another order: {', '.join(new)}"
+            yield d.path, f"reordered: {', '.join(new)}"
         else:
             yield d.path, f"{_json(d.old)} → {_json(d.new)}"
     elif d.old is None:
@@ -263,13 +264,13 @@ def _details(d: describe.AttributeDifference) -> Iterator[Detail]:
 
 
 def spoken(path: str) -> str:
-    """Return an attribute as people write it."""
+    """Return an attribute in the spelling of the configuration."""
     key, dot, inner = path.partition(".")
     return f"{_SPOKEN.get(key, key.replace('_', '-'))}{dot}{inner}"
 
 
 def short(key: str, value: Any) -> str:  # JSON
-    """Return the value of an attribute in as few words as possible."""
+    """Return the value of an attribute as short text."""
     if isinstance(value, list):
         return ", ".join(short(key, one) for one in value)
     if not isinstance(value, dict):
@@ -317,7 +318,7 @@ def _block(mark: str, names: Sequence[str], where: Sequence[GraphPlace], details
 
 
 def _where(places: Sequence[GraphPlace]) -> str:
-    """Return the places, as in `in check, gate of app; post of app, lib`."""
+    """Return the graphs as text, such as `in check, gate of app; post of app, lib`."""
     pipelines: dict[tuple[str, ...], list[str]] = {}
     by_project: dict[str, list[str]] = {}
     for place in places:
@@ -338,7 +339,7 @@ def _summary(changes: Sequence[ChangedGraph]) -> str:
     found = [c.difference for c in changes]
     counts = {
         "new": sum(len(d.new) for d in found),
-        "gone": sum(len(d.gone) for d in found),
+        "removed": sum(len(d.gone) for d in found),
         "changed": sum(len(d.changed) for d in found),
     }
     jobs = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)

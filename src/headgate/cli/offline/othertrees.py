@@ -1,4 +1,4 @@
-"""Read configuration that is not the current one: of work trees, an earlier revision, another directory."""
+"""Read configuration other than the landed one: from work trees, an earlier revision, or another directory."""
 
 from __future__ import annotations
 
@@ -29,18 +29,22 @@ def trees_below(loaded: LoadedTenant, root: Path) -> dict[str, Path]:
             host = source.project.removesuffix(f"/{source.name}")
             found[source.project] = place_of(root, source.connection, host, source.name)
         except UnreadableRepository:
-            # A project that is not below the root is simply not compared.
+            # The caller does not compare projects without a repository below the root.
             continue
     return found
 
 
 def earlier(loaded: LoadedTenant, since: str, at: Trees) -> LoadedTenant:
-    """Return the tenant as it was at the revision `since`, or as it is in that directory. Raise UserError."""
+    """Return the tenant at the revision `since`, or with the repositories in that directory. Raise UserError."""
     directory = Path(since)
     found = dict(_directory(loaded, directory) if directory.is_dir() else _revision(loaded, since, at))
     if not found:
-        what = "has no repository of a project" if directory.is_dir() else "is a revision of no repository"
-        raise UserError(f"--new-since {since}: this {what} of tenant {loaded.tenant.name}")
+        what = (
+            "this directory contains no project"
+            if directory.is_dir()
+            else "no repository has this revision, for any project"
+        )
+        raise UserError(f"--new-since {since}: {what} of tenant {loaded.tenant.name}")
     return loaded.with_files(found)
 
 
@@ -75,12 +79,12 @@ def _revision(loaded: LoadedTenant, revision: str, at: Trees) -> Iterator[tuple[
 
 
 def _branch(loaded: LoadedTenant, source: TenantProject, current: str) -> str:
-    """Return the checked-out branch if it is read, otherwise the default branch of the project."""
+    """Return the checked-out branch if its configuration is read, or else the project's default branch."""
     return current if current in loaded.branches.get(source.project, {}) else default_branch(loaded, source)
 
 
 class ProjectWorkTree(NamedTuple):
-    """Represent a work tree that stands for its project on one branch."""
+    """Represent a work tree that replaces one branch of its project."""
 
     source: TenantProject
     path: Path
@@ -99,7 +103,7 @@ async def work_trees_of(
         source = loaded.project(name) if name else await _of(path, loaded, at)
         _, current = await git("branch", "--show-current", at=path)
         known = loaded.branches.get(source.project, {})
-        # A branch that nobody configured is tried as a change to the default one.
+        # Treat a branch without configuration, such as a topic branch, as a change to the default branch.
         read_branch = current.strip() if current.strip() in known else default_branch(loaded, source)
         found.append(ProjectWorkTree(source, path, branch or read_branch, await head(path)))
     return found
@@ -110,13 +114,13 @@ async def _top(path: Path) -> Path:
     try:
         _, top = await git("rev-parse", "--show-toplevel", at=path)
     except (GitError, OSError) as error:
-        raise UserError(f"{path.absolute()} is no work tree of git; say which with --tree DIR") from error
+        raise UserError(f"{path.absolute()} is not a git work tree; name one with --tree DIR") from error
     return Path(top.strip())
 
 
 async def _of(path: Path, loaded: LoadedTenant, at: Mapping[str, GitConnection]) -> TenantProject:
-    """Find the project that one of the work tree's remotes names. Raise UserError, GitError."""
-    # git ends with status 1 if there is no remote.
+    """Find the project whose repository is one of the work tree's remotes. Raise UserError, GitError."""
+    # git exits with status 1 if there is no remote.
     _, lines = await git("config", "--get-regexp", r"^remote\..*\.url$", at=path, ok=(0, 1))
     urls = {comparable(line.partition(" ")[2], at=path) for line in lines.splitlines()}
     for source in loaded.tenant.projects:
@@ -124,14 +128,14 @@ async def _of(path: Path, loaded: LoadedTenant, at: Mapping[str, GitConnection])
             return source
     names = ", ".join(source.name for source in loaded.tenant.projects)
     raise UserError(
-        f"{path}: none of its remotes is a repository of tenant {loaded.tenant.name}; say whose it is with "
-        f"--tree PROJECT={path}, one of {names}"
+        f"{path}: none of its remotes is a repository of tenant {loaded.tenant.name}; name its project with "
+        f"--tree PROJECT={path}, where PROJECT is one of {names}"
     )
 
 
 def laid_over(loaded: LoadedTenant, found: Sequence[ProjectWorkTree]) -> LoadedTenant:
-    """Return the tenant with the configuration of the work trees in place of its own. Raise ConfigErrors for what
-    that breaks."""
+    """Return the tenant with the configuration of the work trees instead of its own. Raise ConfigErrors for errors that
+    this causes."""
     files = {
         tree.source.project: {tree.branch: on_disk(tree.path, tree.source.config_paths)}
         for tree in found
@@ -140,7 +144,7 @@ def laid_over(loaded: LoadedTenant, found: Sequence[ProjectWorkTree]) -> LoadedT
     if not files:
         return loaded
     fresh = loaded.with_files(files)
-    # Only what the work trees break counts: errors that are there already concern somebody else.
+    # Report only errors that the work trees cause, not those that already exist.
     broken = tuple(e for e in describe.new_errors(loaded.errors, fresh.errors) if e.severity == "error")
     if broken:
         raise ConfigErrors(broken)

@@ -36,11 +36,11 @@ from headgate.config.tenants import ConfigErrors, Connection, Tenant, TenantFile
 from headgate.gate.state.works import CatAnswer, CatRequest
 
 FETCHES_MAX = 8
-"""Limit on repositories that are fetched at the same time."""
+"""Limit on concurrent fetches of repositories."""
 
 
 class ReadingError(click.ClickException):
-    """Report that nothing could be read, or that what was requested does not exist."""
+    """Report that nothing could be read, or that the requested job, graph or attribute does not exist."""
 
     exit_code = 2
 
@@ -55,9 +55,9 @@ class LoadedTenant:
     branches: Branches
     layout: Layout
     unread: tuple[ConfigError, ...] = ()
-    """Errors for projects of which nothing could be read, and for secrets that cannot be opened."""
+    """Errors for projects that could not be read, and for secrets that cannot be decrypted."""
     excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """project -> branches of which nothing is read, as the tenant file says"""
+    """project -> branches that the tenant file excludes"""
 
     @property
     def errors(self) -> tuple[ConfigError, ...]:
@@ -71,13 +71,13 @@ class LoadedTenant:
         return source
 
     def with_files(self, proposed: Mapping[str, Files]) -> LoadedTenant:
-        """Return the same tenant with other files on the branches named."""
-        # Files of a branch are replaced as a whole: what is missing in a proposal is deleted by it.
+        """Return the same tenant with other files on the proposed branches."""
+        # Replace all files of a branch: a file that is missing in the proposal counts as deleted.
         files = {**self.files, **{name: {**self.files.get(name, {}), **found} for name, found in proposed.items()}}
         source, most = self.layout.source, self.layout.budgets
         again = {name: parse_branches(source(name), found, most) for name, found in proposed.items()}
         parsed = {**self.branches, **{name: {**self.branches.get(name, {}), **found} for name, found in again.items()}}
-        # Only the branches that were exchanged are parsed; the layout is linked again around them.
+        # Parse only the replaced branches, and link the layout again around them.
         layout = exchanged(self.layout, again, keep=True)
         return LoadedTenant(self.tenant, files, parsed, layout, self.unread, self.excluded)
 
@@ -101,7 +101,7 @@ class LoadedTenants:
 
 @dataclass(frozen=True, slots=True)
 class ReadingOptions:
-    """Specify where to read from: the options of a command."""
+    """Hold the options of a command that specify where to read from."""
 
     config: str | None
     tenant_config: Path | None
@@ -110,14 +110,14 @@ class ReadingOptions:
 
     def load(self) -> LoadedTenants:
         """Load the tenants. Raise ConfigErrors for the tenant file, or UserError."""
-        gc.disable()  # much is allocated, and little of it freed
+        gc.disable()  # loading allocates much and frees little, so collections would only cost time
         try:
             return self._from_directories(self.repos) if self.repos is not None else self._through_connections()
         finally:
             gc.enable()
 
     def tenants(self) -> dict[str, LoadedTenant]:
-        """Return the tenants that can be loaded. Raise ConfigErrors when there is none, UserError."""
+        """Return the tenants that can be loaded. Raise ConfigErrors if there are none, and UserError."""
         found = self.load()
         if not found.tenants:
             raise ConfigErrors(tuple(error for one in found.refused.values() for error in one.errors))
@@ -139,7 +139,7 @@ class ReadingOptions:
         def one(source: TenantProject) -> Files | str:
             if not source.loads:
                 return {}
-            # A config-project counts on one branch, whatever else the repository has.
+            # A config-project has configuration on one branch only.
             wanted = source.load_branch if source.trusted else ""
             try:
                 host = hosts.get(source.connection, source.connection)
@@ -151,7 +151,7 @@ class ReadingOptions:
 
         def every(tenant: Tenant) -> list[Files | str]:
             """Read the projects of a tenant; tenants that read a project in the same way share the result."""
-            # These four decide what is read; projects with the same ones share the result.
+            # These four values determine which files are read.
             keys = [(p.project, p.trusted, p.load_branch, p.config_paths) for p in tenant.projects]
             fresh = {key: p for key, p in zip(keys, tenant.projects, strict=True) if key not in shared}
             shared.update(zip(fresh, spread(one, list(fresh.values())), strict=True))
@@ -171,7 +171,7 @@ class ReadingOptions:
             return file
         every = [*file.tenants, *file.refused]
         if self.tenant not in every:
-            raise UserError(f"there is no tenant {self.tenant!r}; there are {', '.join(every)}")
+            raise UserError(f"there is no tenant {self.tenant!r}; the tenants are {', '.join(every)}")
         tenants, refused = (
             {name: one for name, one in found.items() if name == self.tenant} for found in (file.tenants, file.refused)
         )
@@ -179,18 +179,20 @@ class ReadingOptions:
 
 
 def given(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that say where to read from, as one argument."""
+    """Add the options that specify where to read from to a command, and pass them as one argument."""
     file = click.Path(path_type=Path, exists=True, dir_okay=False)
     options = [
-        click.option("--config", metavar="FILE", help="The settings file; with --repos only its connections count."),
-        click.option("--tenant-config", type=file, help="The tenant file; by default as the settings say."),
+        click.option(
+            "--config", metavar="FILE", help="The settings file. With --repos, only its connections are used."
+        ),
+        click.option("--tenant-config", type=file, help="The tenant file. Default: from the settings."),
         click.option(
             "--repos",
             type=click.Path(path_type=Path, exists=True, file_okay=False),
-            help="Read repositories from here: DIR/<connection>/<project> or DIR/<project>, each a work tree, a bare "
-            "repository or a plain directory.  Connections that are not configured are assumed.",
+            help="Read repositories from this directory: DIR/<connection>/<project> or DIR/<project>, each a work "
+            "tree, a bare repository or a plain directory.  Connections need not be in the settings.",
         ),
-        click.option("--tenant", metavar="NAME", help="Only this tenant."),
+        click.option("--tenant", metavar="NAME", help="Use only this tenant."),
     ]
 
     @wraps(command)
@@ -223,7 +225,7 @@ def _found(file: TenantFile, files: Callable[[Tenant], Sequence[Files | str]], b
 
 async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnection]) -> list[Files | str]:
     free = asyncio.Semaphore(FETCHES_MAX)
-    # A temporary copy: the merger's own repositories may be in use by a running Headgate.
+    # Fetch into a temporary directory: a running Headgate may be using the merger's repositories.
     with tempfile.TemporaryDirectory() as name:
         engine = GitEngine(Path(name), at)
 
@@ -238,7 +240,7 @@ async def _fetched(projects: Sequence[TenantProject], at: dict[str, GitConnectio
 
 
 def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> LoadedTenant:
-    """Build the tenant from `found`, which has for each project its files, or why they could not be read."""
+    """Build the tenant from `found`, which has the files of each project, or why they could not be read."""
     files: dict[str, Files] = {}
     unread: list[ConfigError] = []
     excluded: dict[str, tuple[str, ...]] = {}
@@ -252,7 +254,8 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> L
             unread.append(ConfigError("Repository Not Found", one, source.project))
         elif source.trusted and not one:
             text = (
-                f"it has no branch {source.load_branch!r}, so nothing is read of it; set load-branch in the tenant file"
+                f"the project has no branch {source.load_branch!r}, so it has no configuration; set load-branch in the "
+                "tenant file"
             )
             unread.append(ConfigError("Branch Not Found", text, source.project, severity="warning"))
 
@@ -266,7 +269,7 @@ def _loaded(tenant: Tenant, found: Sequence[Files | str], budgets: Budgets) -> L
 
 def described(path: Path) -> dict[str, Connection]:
     """Read the `[connection NAME]` sections of any INI file, and ignore its other sections. Raise UserError."""
-    # Any INI file must be readable, whatever program it is for: sections may repeat, and `%` means nothing.
+    # Accept the INI files of other programs, too: sections may repeat, and `%` has no special meaning.
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
         parser.read_string(path.read_text(), str(path))
@@ -282,7 +285,7 @@ def described(path: Path) -> dict[str, Connection]:
 
 
 def _host(name: str, options: Mapping[str, str]) -> str:
-    """Return the host part of canonical project names."""
+    """Return the host part of the canonical names of a connection's projects."""
     given, server = options.get("canonical_hostname") or "", options.get("server") or ""
     if options.get("driver") == "github" and not given:
         return server or "github.com"
@@ -290,10 +293,10 @@ def _host(name: str, options: Mapping[str, str]) -> str:
 
 
 def assumed(tenant_file: str, known: Mapping[str, Connection], *, given: bool) -> dict[str, Connection]:
-    """Return the known connections, and one for every name in the tenant file.
+    """Return the known connections, and an assumed one for every other connection that the tenant file names.
 
-    The driver of such an assumed connection is the one of that name, if there is one, and otherwise any. When no
-    connections were `given`, pipelines may also report to names of drivers (`smtp`).
+    The driver of an assumed connection is the driver with the same name, or else any. If no settings were `given`,
+    also assume a connection for the name of every driver, such as `smtp`, so that pipelines may report to them.
     """
     sources = _named(tenant_file)
     named = {*sources, *(() if given else DRIVERS)} - {ANY}
@@ -306,7 +309,7 @@ def _driver(name: str, source: bool) -> str:
 
 
 def _named(text: str) -> set[str]:
-    """Return the connections that the tenant file uses; its parser reports errors in it."""
+    """Return the names of the connections that the tenant file uses, ignoring errors, which its parser reports."""
     try:
         document = load(text)
     except Wrong:

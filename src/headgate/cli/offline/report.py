@@ -1,4 +1,4 @@
-"""Format the errors of a configuration, as JSON or in the style of a good compiler."""
+"""Format the errors of a configuration, as JSON or like the messages of a compiler."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headgate.config.check.findings import Cause, CheckedGraph
 from headgate.config.explain.marks import Extent, in_line
 from headgate.config.model import ConfigError
 
-# Texts of errors end with such a hint, which is split off and shown as a line of its own.
+# A hint at the end of an error text, which is shown on its own line.
 _HINT = re.compile(r"; (did you mean .*|known are .*|there (?:is|are) .*)$", re.DOTALL)
 _SHOWN = re.compile(r"[^\t]")
 _SNIPPET = re.compile(r"^[> ] +(\d+) \| ?(.*)$")
 HINT_MAX_CHARS = 160
 FOLLOWING_MAX = 3
-"""Consequences of a cause that are shown one by one."""
+"""Maximum number of consequences of a cause to list; of further ones, the text shows only the number."""
 _COUNTED = ("projects", "jobs", "templates", "pipelines", "nodesets")
 _COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -37,7 +37,7 @@ def error_as_json(error: ConfigError) -> dict[str, object]:
 
 
 def counts(found: LoadedTenant | RefusedTenant) -> dict[str, int]:
-    """Return how many there are of each kind; `errors` leaves out warnings."""
+    """Return the numbers of projects, jobs, and so on; `errors` does not count warnings."""
     errors = sum(error.severity == "error" for error in found.errors)
     if isinstance(found, RefusedTenant):
         return {**dict.fromkeys(_COUNTED, 0), "errors": errors}
@@ -53,7 +53,7 @@ def counts(found: LoadedTenant | RefusedTenant) -> dict[str, int]:
 
 
 def summary(name: str, loaded: LoadedTenant, wrong: Sequence[ConfigError], causes: int) -> str:
-    """Summarise a tenant: what it contains, and how many errors it has from how many causes."""
+    """Summarise a tenant: its contents, and the numbers of its errors and of their causes."""
     found = counts(loaded)
     errors = sum(error.severity == "error" for error in wrong)
     contents = [_many(found[what], what) for what in _COUNTED]
@@ -68,7 +68,7 @@ def _many(count: int, what: str) -> str:
 
 
 def remind(loaded: LoadedTenant) -> None:
-    """Remind people that there is more to report than they asked for."""
+    """Print a reminder if the tenant's configuration has errors."""
     wrong = counts(loaded)["errors"]
     if wrong:
         text = f"the configuration of tenant {loaded.tenant.name} has {_many(wrong, 'errors')}: see `headgate check`"
@@ -76,10 +76,10 @@ def remind(loaded: LoadedTenant) -> None:
 
 
 def as_text(errors: Iterable[ConfigError]) -> Iterator[str]:
-    """Yield a block for each error; one that occurs on several branches of a project is shown once."""
+    """Yield a block for each error; show an error that occurs on several branches of a project only once."""
     alike: dict[tuple[str, ...], list[ConfigError]] = {}
     for error in errors:
-        # The snippet belongs to the key: branches with other text at that line have another mistake.
+        # The snippet is part of the key: branches with another text on that line have another mistake.
         key = (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
         alike.setdefault(key, []).append(error)
     for first, *others in alike.values():
@@ -91,14 +91,14 @@ def same_on(errors: Sequence[ConfigError]) -> str:
 
 
 def place(error: ConfigError) -> str:
-    """Return `project branch path:line`, as far as they apply."""
+    """Return `project branch path:line`, without parts that the error lacks."""
     where = f"{error.path}:{error.line}" if error.line else error.path
     return one_line(" ".join(x for x in (error.project, error.branch, where) if x))
 
 
 def block(error: ConfigError, notes: Sequence[tuple[str, str]] = (), extent: Extent | None = None) -> str:
-    """Return an error, the lines it is in, what may help, and `notes`, each with its kind; the lines of one error
-    are indented alike."""
+    """Return the text of an error: its message, the lines that contain it, a hint, and `notes`, pairs of kind and
+    text."""
     return "\n".join(_rows(error, notes, extent))
 
 
@@ -107,7 +107,8 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
     text = visible(error.text[: hint.start()] if hint else error.text)
     kind = style(f"{error.severity}[{error.name}]", fg=_COLOURS[error.severity], bold=True)
     yield f"{kind}: {style(text, bold=True)}"
-    # Rows of a snippet look like `>  12 | text`; `visible` keeps what is in the text from the terminal.
+    # Rows of a snippet look like `>  12 | text`. `visible` replaces control characters, which could affect the
+    # terminal.
     lines = [m.groups() for row in visible(error.snippet).splitlines() if (m := _SNIPPET.match(row))]
     width = max((len(number) for number, _ in lines), default=1)
     bar = style(f"{'':{width}} |", fg="blue")
@@ -116,11 +117,11 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
     for number, line in lines:
         yield f"{style(f'{number:>{width}} |', fg='blue')} {line}"
         if int(number) == error.line:
-            # An extent that goes on in the next line, or beyond the shown text, cannot be marked below it.
+            # An extent that continues on the next line, or beyond the shown text, cannot be underlined.
             exact = extent is not None and extent.end_line == extent.line and extent.end_column <= len(line) + 1
             start, end = (extent.column - 1, extent.end_column - 1) if extent and exact else in_line(line, text)
             mark = style("^" * max(1, end - start), fg=_COLOURS[error.severity], bold=True)
-            # Tabs stay, so that the mark stands below its text however wide they are.
+            # Copy tabs, so that the mark aligns with the text at any tab width.
             yield f"{bar} {_SHOWN.sub(' ', line[:start])}{mark}"
     help_rows = [("help", _help(hint[1]))] if hint else []
     for label, note in (*help_rows, *notes):
@@ -134,23 +135,23 @@ def _help(hint: str) -> str:
 
 
 def notes(cause: Cause) -> Iterator[tuple[str, str]]:
-    """Yield (kind, text) of the consequences of a cause."""
+    """Yield notes, pairs of kind and text, about the consequences of a cause."""
     if cause.alike:
         yield "", same_on(cause.alike)
     if cause.also:
-        yield "", f"the same is missing at {listed([place(error) for error in cause.also], FOLLOWING_MAX)}"
+        yield "", f"also missing at {listed([place(error) for error in cause.also], FOLLOWING_MAX)}"
     for error in cause.follow[:FOLLOWING_MAX]:
-        # A consequence needs no hint of its own: it goes away with its cause.
+        # Drop hints of consequences: these disappear together with their cause.
         yield "so", f"{place(error)}: {error.text.partition('; did you mean')[0].partition('; known are')[0]}"
     if (more := len(cause.follow) - FOLLOWING_MAX) > 0:
         yield "so", f"{more:,} more error{'s' if more > 1 else ''} of this kind"
     if cause.graphs:
-        yield "so", f"no job runs in {_graphs(cause.graphs)}"
+        yield "so", f"no jobs run in {_graphs(cause.graphs)}"
 
 
 def _graphs(graphs: Sequence[CheckedGraph]) -> str:
-    """List graphs, as in `check, gate of hub/app; post of hub/lib`; pipelines that several projects share are named
-    once."""
+    """Return graphs as text, such as `check, gate of hub/app; post of hub/lib`. Projects with the same pipelines are
+    grouped."""
     of: dict[str, dict[str, None]] = {}
     for graph in graphs:
         of.setdefault(f"{graph.project}@{graph.branch}", {})[graph.pipeline] = None

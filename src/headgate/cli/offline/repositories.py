@@ -1,4 +1,4 @@
-"""Read configuration files from directories: work trees, bare repositories, or neither."""
+"""Read configuration files from directories: work trees, bare repositories, or plain directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pygit2
 from headgate.adapters.git.objects import texts
 
 Files = dict[str, dict[str, str]]
-"""branch -> path -> text; the default branch first, the others by name"""
+"""branch -> path -> text; the default branch first, then the others by name"""
 _REMOTE = "refs/remotes/origin/"
 
 
@@ -19,13 +19,13 @@ class UnreadableRepository(Exception):
 
 
 def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
-    """Return the place of the project (by its short name) below `root`. Raise UnreadableRepository."""
-    # The same order for everybody: a directory per connection is exact, a bare name may be ambiguous.
+    """Return the directory of the project with this short name below `root`. Raise UnreadableRepository."""
+    # Look below the connection's directory first: a project name alone may be ambiguous.
     names = [f"{above}{project}{end}" for above in (f"{connection}/", f"{hostname}/", "") for end in ("", ".git")]
     found = next((place for name in names if (place := root / name).is_dir()), None)
     if found is None:
         raise UnreadableRepository(
-            f"no repository of {project} below {root}: neither {connection}/{project} nor {project} is there"
+            f"no repository of {project} below {root}: neither {connection}/{project} nor {project} exists"
         )
     return found
 
@@ -33,9 +33,9 @@ def place_of(root: Path, connection: str, hostname: str, project: str) -> Path:
 def read(place: Path, paths: tuple[str, ...], branch: str = "") -> Files:
     """Return the files named by `paths` (directories end in a slash) of every branch, or only of `branch`.
 
-    The branch checked out in a work tree is read from the files as they are now, the others as committed. Branches
-    of the remote `origin` count as well; its default branch comes first, or else the one checked out. A plain
-    directory counts as one branch, `branch` or master. Raise UnreadableRepository.
+    For the checked-out branch of a work tree, read the files on disk; for others, the commits. Branches of the remote
+    `origin` count, too; its default branch comes first, or else the checked-out branch. A plain directory counts as
+    one branch: `branch` or master. Raise UnreadableRepository.
     """
     try:
         if not is_repository(place):
@@ -56,15 +56,15 @@ def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
     first = _target(repository, f"{_REMOTE}HEAD").removeprefix(_REMOTE)
     commits: dict[str, str] = {}
     for start in (_REMOTE, "refs/heads/"):
-        # Local branches come second and win: they are what the person at this work tree is editing.
+        # Local branches come last and override remote ones, because the user works on them.
         commits |= {ref.removeprefix(start): ref for ref in refs if ref.startswith(start)}
     current = _target(repository, "HEAD").removeprefix("refs/heads/")
-    # A clone made with --no-checkout has a branch and no files: reading the disk would find an empty configuration.
+    # A clone with --no-checkout has a branch but no files: reading the disk would find an empty configuration.
     edited = current if not repository.is_bare and any(entry.name != ".git" for entry in place.iterdir()) else ""
-    # The default branch first: much else takes the first branch for it.
+    # Sort the default branch first: other code uses the first branch as the default.
     names = sorted({*commits, *([edited] if edited else [])}, key=lambda name: (name != first, name != current, name))
     if not names and not repository.is_bare:
-        return {only or "master": on_disk(place, paths)}  # a commit is checked out, and no branch points to it
+        return {only or "master": on_disk(place, paths)}  # a detached HEAD in a repository without branches
     found: Files = {}
     for name in names:
         if only and name != only:
@@ -77,7 +77,7 @@ def _repository(place: Path, paths: tuple[str, ...], only: str) -> Files:
 
 
 def _target(repository: pygit2.Repository, name: str) -> str:
-    """Return the target of a symbolic reference; empty if it is missing or not symbolic."""
+    """Return the target of a symbolic reference, or an empty string if it is missing or not symbolic."""
     try:
         found = repository.lookup_reference(name).target
     except KeyError:
@@ -94,15 +94,15 @@ def _files(root: Path, path: str) -> Iterator[tuple[str, str]]:
     if place.is_file():
         yield path, place.read_text(errors="replace")
     elif place.is_dir():
-        # Sorted, since the order of stanzas decides, and that of a file system is by chance.
+        # Sort: the order of stanzas matters, and the order of a directory listing is arbitrary.
         for file in sorted(place.rglob("*")):
             if file.is_file() and (file.suffix == ".yaml" or file.name == ".zuul.ignore"):
                 yield str(file.relative_to(root)), file.read_text(errors="replace")
 
 
 def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str, dict[str, str]] | None:
-    """Return the checked-out branch, and the files named by `paths` as they were at the revision. Return None if it
-    is no repository, or lacks the revision. Raise UnreadableRepository."""
+    """Return the checked-out branch, and the files named by `paths` at the revision. Return None if the directory is
+    not a repository or lacks the revision. Raise UnreadableRepository."""
     if not is_repository(place):
         return None
     try:
@@ -110,7 +110,7 @@ def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str
         try:
             tree = repository.revparse_single(revision).peel(pygit2.Tree)
         except (KeyError, ValueError, pygit2.GitError):
-            # Revisions may be any text of the user, so an unknown or an ambiguous one is no error of the repository.
+            # The user may give any text as a revision, so an unknown or ambiguous one is not a repository error.
             return None
         return _target(repository, "HEAD").removeprefix("refs/heads/"), texts(repository, tree, paths)
     except (pygit2.GitError, OSError, KeyError) as error:
@@ -118,7 +118,7 @@ def at_revision(place: Path, paths: tuple[str, ...], revision: str) -> tuple[str
 
 
 def checked_out(place: Path) -> str:
-    """Return the branch of a work tree; empty if it is none, or if a commit is checked out."""
+    """Return the checked-out branch, or an empty string for a detached HEAD or a directory that is no repository."""
     try:
         return (
             _target(pygit2.Repository(str(place)), "HEAD").removeprefix("refs/heads/") if is_repository(place) else ""

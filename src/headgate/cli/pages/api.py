@@ -1,4 +1,4 @@
-"""Generate the reference page of the REST API, with each call of the reference's API and its counterpart."""
+"""Generate the reference page of the REST API, including a table of all calls of Zuul's API and their counterparts."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headgate.web.app import ROUTES
 from headgate.web.description import paths_of
 
 T = "/api/tenant/{tenant}"
-"""Beginning of most paths, which the page writes as `T`."""
+"""Prefix of most paths, which the page abbreviates as `T`."""
 _GRAPH = T + "/pipeline/{pipeline}/project/{project}/branch/{branch}"
-_DONE = "answered once it is done, or with 409 and why not"
-_UNDER_WAY = "also those under way"
+_DONE = "answers when the action is done, or with 409 and the reason"
+_UNDER_WAY = "also unfinished ones"
 
 
 class ReferenceCall(NamedTuple):
-    """Describe one call of Zuul's API. `how` says how Headgate's answer differs; `absent` means that there is no
-    such call here."""
+    """Describe one call of Zuul's API. `how` describes how Headgate's answer differs; `absent` means that Headgate has
+    no such call."""
 
     method: str
     path: str
@@ -34,20 +34,18 @@ class ReferenceCall(NamedTuple):
 CALLS = (
     ReferenceCall("GET", "/api"),
     ReferenceCall("GET", "/api/info"),
-    ReferenceCall("GET", "/api/tenants", "also how many projects and items a tenant has"),
+    ReferenceCall("GET", "/api/tenants", "also the numbers of projects and items of each tenant"),
     ReferenceCall("GET", "/api/connections"),
-    ReferenceCall("GET", "/api/components", "also what each has to do, and may"),
+    ReferenceCall("GET", "/api/components", "also the load and the limits of each component"),
     ReferenceCall("GET", "/api/authorizations"),
-    ReferenceCall("POST", "/api/connection/{name}/payload", "a delivery is a hint where to look"),
-    ReferenceCall("GET", "/openapi.yaml", "describes every answer; also as JSON at `/openapi/openapi.json`"),
-    ReferenceCall(
-        "GET", "/.well-known/openid-configuration", "jobs are given no tokens, so nobody issues them", absent=True
-    ),
+    ReferenceCall("POST", "/api/connection/{name}/payload", "a webhook only tells Headgate what to poll"),
+    ReferenceCall("GET", "/openapi.yaml", "describes every answer; as JSON also at `/openapi/openapi.json`"),
+    ReferenceCall("GET", "/.well-known/openid-configuration", "Headgate issues no tokens to jobs", absent=True),
     ReferenceCall("GET", "/oidc/jwks", "as above", absent=True),
-    ReferenceCall("GET", T + "/info", "404 for a tenant that is none"),
+    ReferenceCall("GET", T + "/info", "404 for an unknown tenant"),
     ReferenceCall("GET", T + "/authorizations"),
-    ReferenceCall("GET", T + "/status", "entity tag, compression; times are at most a second old"),
-    ReferenceCall("GET", T + "/status/change/{change}", "a change in any spelling"),
+    ReferenceCall("GET", T + "/status", "with entity tag and compression; times are at most a second old"),
+    ReferenceCall("GET", T + "/status/change/{change}", "accepts every form of a change's name"),
     ReferenceCall("GET", T + "/tenant-status"),
     ReferenceCall("GET", T + "/semaphores"),
     ReferenceCall("WEBSOCKET", T + "/console-stream"),
@@ -56,7 +54,7 @@ CALLS = (
     ReferenceCall("GET", T + "/projects"),
     ReferenceCall("GET", T + "/project/{project}"),
     ReferenceCall("GET", T + "/pipelines"),
-    ReferenceCall("GET", _GRAPH + "/freeze-jobs", "409 and why, for a graph that cannot be frozen"),
+    ReferenceCall("GET", _GRAPH + "/freeze-jobs", "409 with the reason, for a graph that cannot be frozen"),
     ReferenceCall("GET", _GRAPH + "/freeze-job/{job}", "409, as above"),
     ReferenceCall("POST", T + "/project/{project}/freeze-pipeline"),
     ReferenceCall("GET", T + "/config-errors"),
@@ -70,7 +68,7 @@ CALLS = (
     ReferenceCall("GET", T + "/buildset/{uuid}", _UNDER_WAY),
     ReferenceCall("GET", T + "/build-times"),
     ReferenceCall(
-        "GET", T + "/system-events", "the last configuration that came into force, and the last that was asked for"
+        "GET", T + "/system-events", "the last configuration that took effect, and the last requested reconfiguration"
     ),
     ReferenceCall("GET", T + "/labels"),
     ReferenceCall("GET", T + "/flavors"),
@@ -78,7 +76,7 @@ CALLS = (
     ReferenceCall("PUT", T + "/nodes/{uuid}"),
     ReferenceCall("GET", T + "/nodeset-requests"),
     ReferenceCall(
-        "DELETE", T + "/nodeset-requests/{uuid}", "the build that waits is canceled; 409 once it has machines"
+        "DELETE", T + "/nodeset-requests/{uuid}", "cancels the waiting build; 409 if it already has machines"
     ),
     ReferenceCall("GET", T + "/providers"),
     ReferenceCall("GET", T + "/images"),
@@ -102,58 +100,60 @@ CALLS = (
 _HEAD = """\
 # The API
 
-Over HTTP, in JSON, in the shapes of Zuul's API where it has what Headgate has; `/openapi/openapi.json` says the same
-for programs, as does `/openapi.yaml`. Times are UTC. Errors are `{"error": "…", "description": "…"}`, a word for
-programs and a text for people; whoever accepts `text/html`, or names both JSON and plain text as the reference's
-dashboard does, gets the text in the first `<p>` of a page. 503 means that the store or the history cannot be reached
-just now; with `Retry-After`, that what is needed is still being read, as does 422 of a tenant's configuration: nothing
-was done, and whoever asks again, as commands do by themselves, is soon answered.
+The API is JSON over HTTP, with the same shapes as Zuul's API for everything that both have. `/openapi/openapi.json` and
+`/openapi.yaml` contain the same description for programs. Times are UTC. Errors are
+`{"error": "…", "description": "…"}`: a code for programs and a text for people. A client that accepts `text/html`, or
+both JSON and plain text like Zuul's dashboard, gets the text in the first `<p>` of a page. Status 503 means that the
+store or the history is unreachable. With `Retry-After`, status 503, and 422 for a tenant's configuration, mean that the
+server is still loading the data it needs: nothing was done, and a retry will soon succeed. Headgate's own commands
+retry automatically.
 
-HEAD is answered as GET without a body. Every answer has an entity tag (`If-None-Match` is answered 304), and is
-compressed with gzip for whoever takes it.
+A HEAD request gets the answer of GET without a body. Every answer has an entity tag (a matching `If-None-Match` gets
+304), and is compressed with gzip if the client accepts that.
 
-Reading needs no token, unless the tenant says so (`access-rules`, or `role-mappings` with `anonymous-read-access:
-false`). Whoever asks for something to be done sends `Content-Type: application/json` and a bearer token: the
-operator's (`[web] token_file`), or a JSON web token of an `[auth NAME]`, whose claims must fulfil a rule of the tenant
-that has the permission (`role-mappings`, or `admin-rules`). Answers come when it is done: 409 says why
-a pipeline could not.
+Reading needs no token, unless the tenant requires one (`access-rules`, or `role-mappings` with `anonymous-read-access:
+false`). Requests for actions need `Content-Type: application/json` and a bearer token: the operator's (`[web]
+token_file`), or a JSON web token of an `[auth NAME]` whose claims match a rule of the tenant with the required
+permission (`role-mappings`, or `admin-rules`). The answer comes when the action is done; 409 has the reason why a
+pipeline could not perform it.
 """
 
 
 _DIFFERENT = """\
 ## What differs from Zuul's API
 
-Clients of Zuul's API work unchanged. What they may notice:
+Clients of Zuul's API work unchanged. These are the differences:
 
-- An unknown path is 404, and a wrong method 405; unknown filters are 400 with the nearest known one. In the reference
-  the first two are answered with a page, and the third with 404.
-- 401 and 403 have a body, as every error has. A tenant that nobody knows is 404 also at `info`.
-- Answers have entity tags and are not to be kept (`no-cache`), where the reference lets some be kept for a while.
-- Enqueue, dequeue and promote answer once it is done, or with 409 and the reason why not.
-- A change of a repository without a forge is called by its topic: then `change` of a ref is text. Its patchset is a
-  commit. Wherever a change is named, `NAME`, `BRANCH/NAME`, and either with `,PATCHSET` are understood.
-- Builds and buildsets that are under way are told with those that ended, first, without a result.
-- `limit` is at most 1,000, and a value has at most three `*`.
-- `voting`, `held`, `final` and `complete` are 1, 0, true or false in any case; anything else is 400.
-- A graph that cannot be frozen is 409.
-- Pages of other servers may read, and change nothing: a page that got hold of a token could use it through the browser
-  of somebody inside. `[web] dashboards` names the origins that may write with a bearer token.
-- Artifacts and uploads of images are shown to the tenant that built them, and to those whose providers have them; only
-  the former acts on them. A build that no pipeline takes up is 409.
-- `nodes` are machines that are made, which may be held and taken away, and those of the inventory that builds have,
-  which nobody else changes (409). There are no SSH keys of projects and tenants (404).
-- `system-events` are the last configuration that came into force, and when somebody had it read anew.
-- `user_id` and `parameters` of a buildset are null: `actions` tell who did what.
-- Rows come latest first by when they ended; with `idx_min` or `idx_max` by `_id`, so that who goes on from the last row
-  misses none. `_id` of what is under way is the time, in milliseconds.
-- The status lists queues that are empty, too, with their windows; the name of a queue that each branch has ends with
-  its `branch`. `waiting_status` says in words what is waited for, and since when.
-- An autohold may leave out `reason` and `node_hold_expiration`; `count` is at least 1.
+- An unknown path gets 404, a wrong method 405, and an unknown filter 400 with the most similar known one. Zuul answers
+  the first two with a page, and the third with 404.
+- 401 and 403 have a body, like all errors. An unknown tenant gets 404 at `info`, too.
+- Answers have entity tags and must be revalidated (`no-cache`); Zuul lets clients cache some answers for a while.
+- Enqueue, dequeue and promote answer when they are done, or with 409 and the reason.
+- A change in a repository without a forge is named by its topic, so `change` of a ref is a string. Its patchset is a
+  commit. Everywhere, you can name a change as `NAME` or `BRANCH/NAME`, each optionally with `,PATCHSET`.
+- Lists of builds and buildsets begin with unfinished ones, which have no result.
+- `limit` is at most 1,000, and a value may contain at most three `*`.
+- `voting`, `held`, `final` and `complete` are 1, 0, true or false, in upper or lower case; other values get 400.
+- A graph that cannot be frozen gets 409.
+- Pages of other servers may read, but not change anything: otherwise a page with a stolen token could use it through
+  the browser of somebody inside the network. `[web] dashboards` names origins that may write with a bearer token.
+- Artifacts and uploads of images are visible to the tenant that built them, and to tenants whose providers have them;
+  only the former can act on them. A requested build that no pipeline runs gets 409.
+- `nodes` are machines that Headgate created, which you can hold and delete, and machines of the inventory that builds
+  use, which you cannot change there (409). Projects and tenants have no SSH keys (404).
+- `system-events` are the last configuration that took effect, and the time of the last requested reconfiguration.
+- `user_id` and `parameters` of a buildset are null: see `actions` for who did what.
+- Rows are sorted by their end, latest first; with `idx_min` or `idx_max` they are sorted by `_id`, so that a client
+  that continues after the last row misses none. The `_id` of an unfinished build or buildset is the time in
+  milliseconds.
+- The status lists empty queues, too, with their windows; the name of a queue for each branch ends with its `branch`.
+  `waiting_status` describes what the item waits for, and since when.
+- An autohold may omit `reason` and `node_hold_expiration`; `count` is at least 1.
 """
 
 
 _FIELD = re.compile(r'^    (\w+): [^\n]*\n((?:    """(?:[^"]|"(?!""))*"""\n)?)', re.MULTILINE)
-"""Matches a field of a class, and the text below it."""
+"""Matches a field of a class, and the docstring below it."""
 
 
 def page() -> str:
@@ -163,7 +163,7 @@ def page() -> str:
     groups: dict[str, list[Handler]] = {}
     for route in ROUTES:
         if route.include_in_schema:
-            # Routes are grouped by the docstring of their module, which is the heading.
+            # Group routes by module; the module's docstring becomes the heading.
             groups.setdefault(inspect.getdoc(inspect.getmodule(route.fn)) or "", []).append(route)
     for title, routes in groups.items():
         lines += [f"## {title.splitlines()[0].rstrip('.')}", ""]
@@ -175,7 +175,7 @@ def page() -> str:
         _DIFFERENT,
         "## Shapes",
         "",
-        "What is marked *Headgate only* is not in Zuul's API.",
+        "Zuul's API does not have fields that are marked *Headgate only*.",
         "",
     ]
     for name in sorted(shapes):
@@ -187,14 +187,14 @@ def _calls_table() -> Iterator[str]:
     """Yield the section with every call of Zuul's API and its counterpart."""
     yield "## Every call of Zuul's API"
     yield ""
-    yield f"`T` is `{T}`. What is said of machines and images stands below. With `[web] tenant`, calls of"
-    yield "that tenant are also there without `/tenant/{tenant}`, and its pages without `/t/{tenant}`; then `/api/info`"
-    yield "names the tenant, so that clients use no other."
+    yield f"`T` is `{T}`. For machines and images, see also the next section. With `[web] tenant`, the calls"
+    yield "of that tenant also work without `/tenant/{tenant}`, and its pages without `/t/{tenant}`;"
+    yield "`/api/info` then names the tenant, so that clients use only this one."
     yield ""
-    yield "| call | here |"
+    yield "| call | in Headgate |"
     yield "|---|---|"
     for call in CALLS:
-        how = f"not there: {call.how}" if call.absent else f"served; {call.how}" if call.how else "served"
+        how = f"no: {call.how}" if call.absent else f"yes; {call.how}" if call.how else "yes"
         yield f"| {call.method} `{call.path.replace(T, 'T')}` | {how} |"
 
 
@@ -231,7 +231,7 @@ def _answer(
 
 
 def _collected(hint: Any, shapes: dict[str, type[msgspec.Struct]]) -> str:  # any annotation
-    """Return a type in words, or "" if it says nothing in particular; add the shapes it mentions to `shapes`."""
+    """Return a description of a type, or "" if there is nothing to describe; add the shapes in it to `shapes`."""
     if hint is None or hint is type(None):
         return ""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -270,10 +270,10 @@ def _shape(shape: type[msgspec.Struct]) -> Iterator[str]:
 
 
 def _docs(shape: type[msgspec.Struct]) -> dict[str, str]:
-    """Map each documented field to the text below it; inherited fields are included."""
+    """Return the docstrings of the documented fields, including inherited ones."""
     kinds = [
         kind for kind in reversed(shape.__mro__) if issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     ]
     found = [one for kind in kinds for one in _FIELD.findall(inspect.getsource(kind))]
-    # msgspec keeps no texts of fields, so they are read from the source.
+    # Python does not store docstrings of fields, so read them from the source.
     return {name: " ".join(text.strip().strip('"').split()) for name, text in found if text}

@@ -1,4 +1,4 @@
-"""Implement `headgate docs`: write the reference pages, among them those of commands and metrics."""
+"""Implement `headgate docs`: write the generated reference pages, such as those of commands and metrics."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ _COMMANDS_HEAD = """\
 # The command line
 
 `headgate COMMAND --help` prints the same text. The settings file is the first of: `--config`, `HEADGATE_CONFIG`,
-`headgate.conf` in the current directory, `~/.config/headgate/headgate.conf`, and `/etc/headgate/headgate.conf`.
-Commands that need a running Headgate find it at `[web] root`. They authenticate with the token in `HEADGATE_TOKEN`, or
-else with the operator's token, from the settings or from its file, which they send only to Headgate. The exit status
-shows the kind of error; the message is one line on standard error that begins with `headgate:`.
+`headgate.conf` in the current directory or the nearest one above, `~/.config/headgate/headgate.conf`, and
+`/etc/headgate/headgate.conf`. Commands that need a running Headgate call its pages on this machine, or else at `[web]
+root`. They authenticate with the token in `HEADGATE_TOKEN`, or else with the operator's token, from the settings or
+from its file, which they send only to Headgate. The exit status shows the kind of error; the message is one line on
+standard error that begins with `headgate:`.
 
-| status | means |
+| status | meaning |
 |---|---|
-| 0 | All went well. |
-| 1 | Something is wrong with a file, a setting, the request, or what the command examined. |
-| 2 | The command line is not understood. |
-| 69 | A package has to be installed first; the text names it. |
+| 0 | Success. |
+| 1 | There is an error in a file, a setting, the request, or what the command examined. |
+| 2 | The command line is invalid. |
+| 69 | A package must be installed first; the message names it. |
 | 75 | The store or Headgate does not answer now; the same command may succeed later. |
-| 78 | A process of the gate cannot start, and will fail again until the problem in the text is fixed. |
+| 78 | A process of the gate cannot start, and will fail again until you fix the problem in the message. |
 
-`headgate inventory` ends with the number of the gRPC status that the service answered with.
+The exit status of `headgate inventory` is the number of the gRPC status that the service returned.
 """
 
 
 _METRICS_HEAD = """# Metrics
 
-Every server answers `/metrics` in the format of Prometheus; see [operations](../operations.md#monitor-it) for who
-may read it. A counter ends in `_total` there; a histogram has `_bucket`, `_sum` and `_count`.
+Every server serves `/metrics` in Prometheus format; see [operations](../operations.md#monitor-it) for who may read it.
+There, names of counters end in `_total`, and a histogram has `_bucket`, `_sum` and `_count`.
 """
 
 
@@ -58,7 +59,7 @@ SHARED = Path("packaging/share")
 
 
 def pages() -> dict[str, str]:
-    """Map paths in the repository to generated texts."""
+    """Return the generated texts, by path in the repository."""
     found = {
         "docs/reference/api.md": api.page(),
         "docs/reference/cli.md": commands_page(),
@@ -82,7 +83,7 @@ def shared() -> dict[str, str]:
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Write nothing; exit status 1 if a page is out of date.")
+@click.option("--check", is_flag=True, help="Write nothing; exit with status 1 if a page is out of date.")
 def command(check: bool) -> None:
     """Write the generated pages: reference, manual and completion."""
     made = pages()
@@ -95,7 +96,7 @@ def command(check: bool) -> None:
     for path, text in made.items():
         file = Path(path)
         if check and (not file.exists() or file.read_text() != text):
-            say(f"{path} has drifted; run: make docs", err=True)
+            say(f"{path} is out of date; run: make docs", err=True)
             sys.exit(1)
         if not check:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +144,7 @@ def metrics_page() -> str:
     return "\n".join(
         [
             _METRICS_HEAD,
-            *_table("The whole system", "One process of all tells these.", system),
+            *_table("The entire system", "One of all processes reports these.", system),
             *_table("Each process", "", _own(ProcessMetrics().registry)),
             *_table("Workers of message queues", "", _own(WorkerMetrics().registry)),
         ]
@@ -151,7 +152,7 @@ def metrics_page() -> str:
 
 
 def _own(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Yield the metrics registered there, without those that the library measures of any process."""
+    """Yield the metrics in a registry, without the library's own process metrics."""
     for one in dict.fromkeys(registry._names_to_collectors.values()):  # the library has no public way to list them
         if isinstance(one, MetricWrapperBase) and one._type != "info":
             yield one._name, str(one._type), tuple(one._labelnames), one._documentation

@@ -16,13 +16,13 @@ from headgate.cli.terminal.say import say
 from headgate.config.explain import schema
 
 SECTION = 1
-"""Section of the manual in which the pages are."""
+"""Manual section of the pages."""
 COMPLETIONS = {
     "bash": "bash-completion/completions/headgate",
     "zsh": "zsh/site-functions/_headgate",
     "fish": "fish/vendor_completions.d/headgate.fish",
 }
-"""Shell -> where it looks for the completion script below `share`."""
+"""Shell -> place where it looks for the completion script, relative to `share`."""
 
 
 @click.command(name="man")
@@ -31,7 +31,8 @@ COMPLETIONS = {
 def man(context: click.Context, directory: Path) -> None:
     """Write manual pages into DIRECTORY, one for each command: headgate.1, headgate-run.1 and so on.
 
-    Read one with `man -l DIRECTORY/headgate-run.1`; in /usr/local/share/man/man1, `man headgate-run` finds it.
+    Read a page with `man -l DIRECTORY/headgate-run.1`. If DIRECTORY is /usr/local/share/man/man1, `man headgate-run`
+    finds it.
     """
     root = context.find_root()
     directory.mkdir(parents=True, exist_ok=True)
@@ -40,13 +41,13 @@ def man(context: click.Context, directory: Path) -> None:
 
 
 def pages(command: click.Command, context: click.Context, name: str = "headgate") -> Iterator[tuple[str, str]]:
-    """Yield the name and the roff source of the page of a command, then those of the commands below it."""
+    """Yield the name and the roff source of a command's page, then those of its subcommands."""
     yield name, "\n".join(_page(command, context, name)) + "\n"
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
             found = command.get_command(context, below)
             assert found is not None, "it is in the list"
-            # Usage lines are made from the chain of contexts, so each command gets one below its group's.
+            # click builds usage lines from the chain of contexts, so create each command's below its group's.
             with click.Context(found, info_name=below, parent=context) as inner:
                 yield from pages(found, inner, f"{name}-{below}")
 
@@ -79,7 +80,7 @@ def _page(command: click.Command, context: click.Context, name: str) -> Iterator
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield the lines of a help text; a paragraph after a line with \\b keeps its line breaks."""
+    """Yield the roff lines of a help text; a paragraph that begins with \\b keeps its line breaks."""
     for paragraph in re.split(r"\n\s*\n", text):
         literal = paragraph.startswith("\b")
         yield ".nf" if literal else ".PP"
@@ -89,10 +90,10 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def roff(text: str) -> str:
-    """Escape text so that roff shows it unchanged: no character begins a request or an escape."""
+    """Escape text so that roff shows it unchanged, without requests or escapes."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     escaped = "".join(one if one.isascii() else f"\\[u{ord(one):04X}]" for one in escaped)
-    # A line that begins with a dot or a quote would be a request to roff.
+    # roff reads a line that begins with a dot or a quote as a request.
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped
 
 
@@ -100,7 +101,7 @@ def roff(text: str) -> str:
 @click.argument("shell", type=click.Choice(list(COMPLETIONS)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
+    """Print a completion script for SHELL.
 
     \b
     bash:  headgate completion bash > ~/.local/share/bash-completion/completions/headgate
@@ -121,7 +122,7 @@ def completion_script(command: click.Command, shell: str) -> str:
 @click.option(
     "--tenants",
     is_flag=True,
-    help="Print the schema of the tenant file; by default, that of the files in repositories.",
+    help="Print the schema of the tenant file, instead of that of files in repositories.",
 )
 def json_schema(tenants: bool) -> None:
     """Print the JSON Schema of configuration files, for editors that check YAML.
@@ -130,7 +131,7 @@ def json_schema(tenants: bool) -> None:
       headgate schema > zuul-schema.json
       # yaml-language-server: $schema=zuul-schema.json     (the first line of a file)
 
-    Tell the language server of the tags, too: !override, !inherit (scalar, sequence and mapping) and
+    Also configure these YAML tags in the language server: !override, !inherit (scalar, sequence and mapping) and
     !encrypted/pkcs1-oaep (scalar and sequence).
     """
     say(json.dumps(schema.tenants() if tenants else schema.files(), indent=2, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Implement what operators do with queues: post, withdraw, seek, pause, resume, schedule, unschedule, bound."""
+"""Implement commands that change queues: post, withdraw, seek, pause, resume, schedule, unschedule, bound."""
 
 from __future__ import annotations
 
@@ -29,21 +29,30 @@ _many = click.IntRange(0)
 @config_option
 @click.argument("queue")
 @click.argument("body", default="-")
-@click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
 @click.option(
-    "--key", "of", default="", help="Instead of a partition: messages with the same key are in one partition, in order."
+    "--partition", type=click.IntRange(1, PARTITIONS_MAX), help="The partition. Default: the server chooses one."
 )
-@click.option("--priority", default="", metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest.")
-@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long the message is kept.")
+@click.option(
+    "--key",
+    "of",
+    default="",
+    help="Choose the partition by this key: messages with the same key stay in order, in one partition.",
+)
+@click.option(
+    "--priority", default="", metavar="PRIORITY", help="high, normal, low, or a number; 1 is the highest priority."
+)
+@click.option("--ttl", "ttl_s", type=int, metavar="SECONDS", help="How long to keep the message.")
 @click.option(
     "--create",
     "partitions",
     metavar="PARTITIONS",
     type=click.IntRange(1, PARTITIONS_MAX),
-    help="Create the queue with so many partitions if it does not exist.",
+    help="If the queue does not exist, create it with this many partitions.",
 )
 @click.option(
-    "--priorities", type=click.IntRange(1, PRIORITIES_MAX), help="The same; a queue made with --priority has 3."
+    "--priorities",
+    type=click.IntRange(1, PRIORITIES_MAX),
+    help="If the queue does not exist, create it with this many priorities. Default with --priority: 3.",
 )
 @click.option(
     "--delay",
@@ -51,15 +60,15 @@ _many = click.IntRange(0)
     type=click.FloatRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="Deliver the message this much later.",
+    help="Deliver the message after this delay.",
 )
 @click.option(
     "--at",
     default="",
     metavar="TIME",
-    help="Deliver the message at this time, such as 2026-01-31T12:00:00Z, or in seconds since 1970.",
+    help="Deliver the message at this time, such as 2026-01-31T12:00:00Z, or as seconds since 1970.",
 )
-@click.option("--hold", is_flag=True, help="Later messages in the same partition wait until this one is delivered.")
+@click.option("--hold", is_flag=True, help="Let later messages in the same partition wait for this one.")
 def post(
     config: str,
     queue: str,
@@ -74,7 +83,7 @@ def post(
     at: str,
     hold: bool,
 ) -> None:
-    """Post BODY, or standard input, to QUEUE, which is created if it does not exist."""
+    """Post BODY (default: standard input) to QUEUE, and create the queue if it does not exist."""
     text = sys.stdin.read() if body == "-" else body
     message = NewMessage(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
     usual = (priorities, priorities) if priorities else shape_for(message.priority, message.partition)
@@ -83,12 +92,12 @@ def post(
 
 
 async def _posted(config: str, message: NewMessage, partitions: int, priorities: int) -> bool:
-    """Post the message, and tell whether the queue was created for it."""
+    """Post the message, and return whether its queue had to be created."""
     async with operator(config) as at:
         try:
             await at.client.post(message)
         except QueueGone:
-            # Try first and create afterwards: for queues that exist, which are nearly all, this is one request.
+            # Post first and create only on failure: nearly all queues exist, so that is usually one request.
             await at.client.create(message.queue, partitions, priorities)
             await at.client.post(message)
             return True
@@ -100,14 +109,14 @@ async def _posted(config: str, message: NewMessage, partitions: int, priorities:
 @click.argument("partition")
 @click.argument("ids", nargs=-1, required=True)
 def withdraw(config: str, partition: str, ids: tuple[str, ...]) -> None:
-    """Delete messages of PARTITION that are not due yet, by the IDS that `headgate queue delayed` shows."""
+    """Delete delayed messages of PARTITION by their IDS, which `headgate queue delayed` shows."""
     if wrong := [id for id in ids if not is_id(id)]:
-        raise UserError(f"{wrong[0]}: this is not an id of a message: it has 32 hex digits")
-    # An id that is given twice counts once, as the answer counts messages.
+        raise UserError(f"{wrong[0]}: this is not a message id, which has 32 hex digits")
+    # Remove duplicates, because the answer counts messages.
     count = asyncio.run(_withdrawn(config, partition_named(partition), tuple(dict.fromkeys(ids))))
     say(f"{count} withdrawn")
     if count < len(set(ids)):
-        raise UserError("the others are not delayed there (any more)")
+        raise UserError("the other ids are not, or no longer, among the delayed messages of this partition")
 
 
 async def _withdrawn(config: str, partition: QueuePartition, ids: tuple[str, ...]) -> int:
@@ -120,9 +129,9 @@ async def _withdrawn(config: str, partition: QueuePartition, ids: tuple[str, ...
 @click.argument("partition")
 @click.argument("to")
 def seek(config: str, partition: str, to: str) -> None:
-    """Let the workers continue after TO in PARTITION.
+    """Move the workers' position in PARTITION, so that they continue after TO.
 
-    TO is `start`, `now`, a message id, seconds since 1970, or a time as 2026-01-31T12:00:00Z.
+    TO is `start`, `now`, a message id, seconds since 1970, or a time such as 2026-01-31T12:00:00Z.
     """
     asyncio.run(_steered(config, [partition_named(partition)], seek=_position(to)))
 
@@ -137,7 +146,7 @@ def _position(to: str) -> str:
             return f"{moment.timestamp():.6f}"
         parse_last(to)
     except ValueError as error:
-        raise UserError(f"{to}: start, now, a message id, or a time is wanted ({error})") from error
+        raise UserError(f"{to}: give start, now, a message id, or a time ({error})") from error
     return to
 
 
@@ -145,7 +154,7 @@ def _position(to: str) -> str:
 @config_option
 @click.argument("partitions", nargs=-1, required=True)
 def pause(config: str, partitions: tuple[str, ...]) -> None:
-    """Start no more jobs on PARTITIONS until they are resumed; running jobs end."""
+    """Pause PARTITIONS: workers finish running jobs, and start no others until you resume the partitions."""
     asyncio.run(_steered(config, [partition_named(text) for text in partitions], paused=True))
 
 
@@ -153,7 +162,7 @@ def pause(config: str, partitions: tuple[str, ...]) -> None:
 @config_option
 @click.argument("partitions", nargs=-1, required=True)
 def resume(config: str, partitions: tuple[str, ...]) -> None:
-    """Continue with PARTITIONS."""
+    """Resume paused PARTITIONS."""
     asyncio.run(_steered(config, [partition_named(text) for text in partitions], paused=False))
 
 
@@ -179,14 +188,18 @@ async def _steered(
     show_default=True,
     help="For times that passed while no server ran, post one message for all of them, one each, or none.",
 )
-@click.option("--partition", type=click.IntRange(1, PARTITIONS_MAX), help="Any, without it.")
 @click.option(
-    "--key", default="", help="Instead of a partition: messages with the same key are in one partition, in order."
+    "--partition", type=click.IntRange(1, PARTITIONS_MAX), help="The partition. Default: the server chooses one."
 )
 @click.option(
-    "--priority", default=None, metavar="PRIORITY", help="high, normal, low, or a number from 1, the highest."
+    "--key",
+    default="",
+    help="Choose the partition by this key: messages with the same key stay in order, in one partition.",
 )
-@click.option("--ttl", type=int, metavar="SECONDS", help="How long each message is kept.")
+@click.option(
+    "--priority", default=None, metavar="PRIORITY", help="high, normal, low, or a number; 1 is the highest priority."
+)
+@click.option("--ttl", type=int, metavar="SECONDS", help="How long to keep each message.")
 def schedule(
     config: str,
     queue: str,
@@ -200,9 +213,9 @@ def schedule(
     priority: str | None,
     ttl: int | None,
 ) -> None:
-    """Post BODY to QUEUE at the times that CRON says: `minute hour day month weekday`, all of which must fit.
+    """Post BODY to QUEUE at the times of CRON: `minute hour day month weekday`, all of which must match.
 
-    NAME is the schedule's; one of this name is changed. In BODY, {time} stands for the time the message is for.
+    Creates the schedule NAME, or changes it. {time} in BODY is replaced by the scheduled time of the message.
     """
     options = {
         "cron": cron,
@@ -214,16 +227,16 @@ def schedule(
         "ttl": ttl,
     }
     wanted = {option: value for option, value in {**options, "priority": priority}.items() if value is not None}
-    say(f"{name}: the next message is posted at {time_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
+    say(f"{name}: next message at {time_shown(asyncio.run(_scheduled(config, queue, name, wanted)))}")
 
 
 async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any]) -> str:
-    """Set the schedule, and create its queue if it is missing; return when it posts next."""
+    """Set the schedule, and create its queue if it is missing; return the time of its next message."""
     async with operator(config) as at:
         try:
             return await Calendar(at.client).schedule(queue, name, wanted)
         except QueueGone:
-            # Try first and create afterwards, as `post` does.
+            # Create the queue only on failure, as `_posted` does.
             await at.client.create(queue, *shape_for(wanted.get("priority", ""), wanted.get("partition")))
             return await Calendar(at.client).schedule(queue, name, wanted)
 
@@ -233,7 +246,7 @@ async def _scheduled(config: str, queue: str, name: str, wanted: dict[str, Any])
 @json_option
 @click.argument("queue")
 def schedules(config: str, as_json: bool, queue: str) -> None:
-    """Show the schedules of QUEUE, when each posts next, and why its last message was refused, if it was."""
+    """Show the schedules of QUEUE: the time of the next message, and the error if the last one was rejected."""
     show(asyncio.run(_listed(config, queue, as_json)), as_json)
 
 
@@ -263,7 +276,7 @@ def unschedule(config: str, queue: str, name: str) -> None:
     """Remove the schedule NAME of QUEUE."""
     if not asyncio.run(_unscheduled(config, queue, name)):
         raise UserError(f"{queue} has no schedule {name!r}; `headgate queue schedules {queue}` lists them")
-    say(f"{name} is removed")
+    say(f"removed the schedule {name}")
 
 
 async def _unscheduled(config: str, queue: str, name: str) -> bool:
@@ -274,20 +287,22 @@ async def _unscheduled(config: str, queue: str, name: str) -> bool:
 @click.command()
 @config_option
 @click.argument("queue")
-@click.option("--messages", type=_many, metavar="N", help="In each partition; 0: any number.")
-@click.option("--bytes", "size", type=_many, metavar="N", help="Of bodies, in each partition; 0: any number.")
+@click.option("--messages", type=_many, metavar="N", help="Maximum number in each partition; 0: no limit.")
+@click.option(
+    "--bytes", "size", type=_many, metavar="N", help="Maximum size of all bodies in each partition; 0: no limit."
+)
 @click.option(
     "--full",
     type=click.Choice(("refuse", "drop")),
-    help="What happens beyond a bound: posts are refused, or the oldest messages are deleted.",
+    help="When a partition is full, refuse posts or drop the oldest messages.",
 )
 @click.option(
-    "--age", type=_many, metavar="SECONDS", help="The longest time a message is kept; 0: as long as its own ttl says."
+    "--age", type=_many, metavar="SECONDS", help="Maximum time to keep a message; 0: only the message's ttl applies."
 )
 def bound(config: str, queue: str, messages: int | None, size: int | None, full: str | None, age: int | None) -> None:
-    """Bound what QUEUE stores, and print its bounds.
+    """Limit what QUEUE stores, and print its limits.
 
-    Bounds without an option stay as they are.
+    Limits without an option do not change.
     """
     bounds = {"messages_max": messages, "bytes_max": size, "full": full, "age_max": age}
     now = asyncio.run(
@@ -317,6 +332,6 @@ async def _found(client: MessageClient, queue: str) -> dict[str, Any]:  # JSON
 
 def _bounds_shown(now: Mapping[str, Any]) -> str:  # JSON
     sizes = [f"{now[f'{what}_max']} {what}" for what in ("messages", "bytes") if now.get(f"{what}_max")]
-    bounds = [f"at most {' and '.join(sizes)} a partition, then {now['full']}"] if sizes else []
-    bounds += [f"nothing is kept longer than {now['age_max']} s"] if now.get("age_max") else []
-    return "; ".join(bounds) or "no bounds"
+    bounds = [f"at most {' and '.join(sizes)} in each partition, then {now['full']}"] if sizes else []
+    bounds += [f"messages are kept at most {now['age_max']} s"] if now.get("age_max") else []
+    return "; ".join(bounds) or "no limits"

@@ -1,4 +1,4 @@
-"""Open what commands need: the message server and the workers' store, as a worker's settings file names them."""
+"""Open the message server and the workers' store, as a worker's settings file names them, for commands."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ from headgate.store.types import Entry, StoreError
 
 @dataclass(slots=True)
 class Operator:
+    """Control the queues and workers of one application."""
+
     file: WorkerFile
     client: MessageClient
     token: str = ""
-    """The operator's token, for a file without a key; empty: none."""
+    """The operator's token, or empty; used if the file has no key."""
 
     @property
     def app(self) -> Application:
         return self.file.app
 
     async def partition_statuses(self) -> dict[QueuePartition, PartitionStatus | None]:
-        """Describe every partition that workers know."""
+        """Return the status of every partition that workers know."""
         return partition_statuses(self.app, await self._entries())
 
     async def workers(self) -> dict[str, WorkerRecord]:
         return workers(self.app, await self._entries())
 
     async def groups(self) -> list[tuple[str, dict[QueuePartition, PartitionStatus | None], dict[str, WorkerRecord]]]:
-        """Return what is known of each group of the application in the store, by name; the group without a name is
-        empty."""
+        """Return the name, the partitions and the workers of each of the application's groups in the store. The name of
+        the default group is empty."""
         root = QueueMap(self.file.root)
         entries = await self._entries(root.path)
         below = {unescape(entry.path[len(root.path) + 1 :].partition("/")[0]) for entry in entries}
@@ -59,12 +61,12 @@ class Operator:
         return found
 
     async def steer(self, partition: QueuePartition, *, paused: bool | None = None, seek: str | None = None) -> None:
-        """Write the control record to the store or, where one process owns the store, ask that process. Raise
+        """Write the control record to the store or, if one process owns the store, let that process write it. Raise
         UserError."""
         store_of(self.file)
         url = next((record.url for record in (await self.workers()).values() if record.url), "")
-        # A worker on SQLite holds the lock of its file, so it writes the record itself; its key or token proves who
-        # asks.
+        # A worker on SQLite holds the lock of its file, so it must write the record itself; the key or token
+        # authenticates the request.
         if self.file.store_url.startswith(SQLITE) and url:
             await self._ask(url, partition, paused, seek)
             return
@@ -94,7 +96,7 @@ class Operator:
         """List the entries below that path, or those of the application. Raise UserError."""
         url = store_of(self.file)
         if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
-            return []  # no worker has run yet
+            return []  # no worker has run so far
         backend = await (open_to_read(url) if url.startswith(SQLITE) else open_with_warnings(url))
         try:
             return await backend.list(path or self.app.path)
@@ -105,11 +107,11 @@ class Operator:
 
 
 def store_of(file: WorkerFile) -> str:
-    """Return the URL of the workers' store.  Raise UserError where they have none."""
+    """Return the URL of the workers' store. Raise UserError if they have none."""
     if file.leases:
         raise UserError(
-            f"{file.path}: with `[store] url = {file.store_url}` the message server keeps who is how far, and this "
-            "command cannot change it; list and lag show it"
+            f"{file.path}: with `[store] url = {file.store_url}`, the message server stores the workers' progress, and "
+            "this command cannot change it; `headgate queue list` and `lag` show it"
         )
     return file.store_url
 
@@ -117,20 +119,20 @@ def store_of(file: WorkerFile) -> str:
 def token_of(file: WorkerFile) -> str:
     """Return the operator's token if the message servers run on this machine. Raise UserError."""
     at = [urlsplit(url) for url in file.urls]
-    # The token is all-powerful: with one server elsewhere among the addresses, that of the settings is sent to none.
+    # The token permits everything: do not use it at all if one of the servers is on another machine.
     guessed = file.urls == (OPTIONS["queuey"]["connection"].default,)
     found = [token_for(one.hostname or "", one.port or 80, guessed=guessed) for one in at]
     return found[0] if all(found) else ""
 
 
 def trust_of(file: WorkerFile) -> ssl.SSLContext | None:
-    """Return the certificates of message servers to trust besides the system's authorities. Raise UserError."""
+    """Return the certificates of message servers to trust in addition to the system's CAs. Raise UserError."""
     return trusting(file.ca) if file.ca else known_trust()
 
 
 @asynccontextmanager
 async def operator(config: str) -> AsyncIterator[Operator]:
-    """Open what the commands need. Raise UserError, also for errors inside the context."""
+    """Open the message server. Raise UserError, also for errors inside the context."""
     path = Path(config)
     file = usual(Path.cwd()) if config == DEFAULT and not path.exists() else read_worker_file(path.absolute())
     try:
@@ -140,6 +142,6 @@ async def operator(config: str) -> AsyncIterator[Operator]:
     except SourceDown as down:
         raise UserError(f"the message server: {down}") from down
     except QueueGone as gone:
-        raise UserError("there is no such queue; `headgate queue list` shows those there are") from gone
+        raise UserError("there is no such queue; `headgate queue list` shows all queues") from gone
     except PostRefused as refused:
-        raise UserError(f"the message server refuses it: {refused}") from refused
+        raise UserError(f"the message server rejected the request: {refused}") from refused

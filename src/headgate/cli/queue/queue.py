@@ -22,12 +22,12 @@ from headgate.store.types import StoreError
 @click.command("import")
 @config_option
 @json_option
-@click.option("--from", "url", metavar="URL", help="The application at the old server. Default: as in FILE.")
-@click.option("--key", default=None, help="Its key. Default: as in FILE.")
+@click.option("--from", "url", metavar="URL", help="URL of the application on the old server. Default: from FILE.")
+@click.option("--key", default=None, help="Key of that application. Default: from FILE.")
 def import_(config: str, as_json: bool, url: str | None, key: str | None) -> None:
-    """Continue where the original qdo was, as its queue `qdo_status` or `partitions` in its ZooKeeper says.
+    """Import the progress of the original qdo, from its queue `qdo_status` or from `partitions` in its ZooKeeper.
 
-    Progress only moves forward; partitions that workers currently have are left alone. The tree's `queues/QUEUE` needs
+    Progress only moves forward, and partitions that a worker is processing do not change. The tree `queues/QUEUE` needs
     no import.
     """
     show(asyncio.run(_imported(config, url, key)), as_json)
@@ -59,7 +59,7 @@ async def _imported(config: str, url: str | None, key: str | None) -> list[Row]:
 
 
 class QueueCommands(LazyGroup):
-    later: ClassVar = {"serve": "headgate.cli.queue.serve:serve"}  # it needs a whole server
+    later: ClassVar = {"serve": "headgate.cli.queue.serve:serve"}  # it imports a complete server
 
 
 @click.group(name="queue", cls=QueueCommands)

@@ -1,4 +1,4 @@
-"""Implement `headgate queue serve`, and follow the keys of applications in the settings file."""
+"""Implement `headgate queue serve`, and reload the keys of applications when the settings file changes."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from headgate.web.server import serve as serve_web
 log = logging.getLogger("headgate.messages")
 
 LOOK_INTERVAL_S = 1.0
-"""Seconds between two checks whether the file has changed; it is read once it has been stable for as long."""
+"""Seconds between two checks of the file; a changed file is read after it was unchanged for this time."""
 
 
 def own_key(directory: Path, app: str) -> str:
-    """Return the server's own key, which is created at the first start in a file that only its owner can read.
-    Raise UserError."""
+    """Return the server's own key. The first start creates it in a file that only its owner can read. Raise
+    UserError."""
     path = directory / KEY_FILE
-    # As the operator's token: an interrupted start must leave no empty file, whose key anybody could give. One that is
-    # there already may have been linked by the operator, or opened to a group of workers.
+    # Create it like the operator's token: an interrupted start must not leave an empty file, whose key anybody would
+    # know. An operator may have replaced an existing file by a symlink, or let a group of workers read it.
     key = TokenFile(path, ours=not path.exists(), name="the server's own key").made()
     print(f"The key of application {app} is in {path}", flush=True)
     return key
 
 
 class KeyFile:
-    """Hold the keys of applications in a settings file. `keys` is always the same object, which follows the file."""
+    """Hold the keys of applications in a settings file. `keys` stays the same object, and is updated in place."""
 
     def __init__(self, settings: Settings, given: Mapping[str, list[str]] | None = None) -> None:
         """Read the keys; those in `given` replace those of the file. Raise UserError."""
@@ -55,11 +55,11 @@ class KeyFile:
         self.keys = _keys_of(settings, given)
 
     def obey(self) -> None:
-        """Read the file again, changed or not, with the files that it names."""
+        """Request a reload of the file, even if it has not changed, and of the files that it names."""
         self._demanded.set()
 
     async def watch(self, interval_s: float = LOOK_INTERVAL_S) -> None:
-        """Follow the file until cancelled; a file that cannot be used is logged, and changes nothing."""
+        """Reload the file when it changes, until cancelled. If it is invalid, log that, and keep the previous keys."""
         seen = self._read_as
         while True:
             try:
@@ -67,27 +67,27 @@ class KeyFile:
                     await self._demanded.wait()
             except TimeoutError:
                 before, seen = seen, self._stamp()
-                # A file that changed since the last look may still be being written: it is read once two looks agree.
+                # Somebody may still be writing a file that changed just now: read it once two checks agree.
                 if seen is None or seen != before or seen == self._read_as:
                     continue
             self._demanded.clear()
             self._read_anew()
 
     def _read_anew(self) -> None:
-        # The stamp is taken before the file is read: a change during the reading is then seen as another change.
+        # Take the stamp before reading: a change during the read then counts as another change.
         path, self._read_as = self._settings.path, self._stamp()
         try:
             settings = read(path) if path.is_file() else self._settings
             self.keys.become(_keys_of(settings, self._given))
         except (UserError, OSError, ValueError) as error:
-            # A typing error in the settings must not lock every application out of a running server.
-            log.error("keys of applications stay as they were: %s", error)
+            # A typo in the settings must not lock all applications out of a running server.
+            log.error("the previous keys of applications stay in effect: %s", error)
             return
         self._settings = settings
-        log.info("keys of applications are those that %s says now", path)
+        log.info("reloaded the keys of applications from %s", path)
 
     def _stamp(self) -> tuple[int, int, int] | None:
-        """Return a value that changes with the file, or None if it does not exist now."""
+        """Return a value that changes with the file, or None if the file does not exist."""
         try:
             status = self._settings.path.stat()
         except OSError:
@@ -102,15 +102,17 @@ def _keys_of(settings: Settings, given: Mapping[str, list[str]] | None) -> Appli
 
 
 @click.command()
-@click.option("-c", "--config", metavar="FILE", help="The settings file; [messages] and [application_keys] are read.")
-@click.option("--database", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/NAME.")
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen.")
-@click.option("--key", "keys", metavar="APP=KEY", multiple=True, help="An application and one of its keys; repeatable.")
+@click.option(
+    "-c", "--config", metavar="FILE", help="The settings file; the command uses [messages] and [application_keys]."
+)
+@click.option("--database", metavar="URL", help="Database: sqlite:///FILE or postgresql://USER@HOST/NAME.")
+@click.option("--listen", metavar="HOST:PORT", help="Address to listen on.")
+@click.option("--key", "keys", metavar="APP=KEY", multiple=True, help="A key of an application; repeatable.")
 def serve(config: str | None, database: str | None, listen: str | None, keys: tuple[str, ...]) -> None:
-    """Serve queues of messages over HTTP.
+    """Serve message queues over HTTP.
 
-    Without a key in the settings or on the command line, one is made and stored beside the database.  Keys of the
-    settings are read again when the file changes, and on SIGHUP.
+    Without a key in the settings or on the command line, the server creates one, and stores it in state_dir.  It
+    reloads keys from the settings when the file changes, and on SIGHUP.
     """
     set_up()
     settings = read_or_defaults(config)
@@ -120,7 +122,7 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
 
 
 def limits_of(settings: Settings) -> ApplicationLimits:
-    """Return what each application may keep and post."""
+    """Return the limits on what each application may store and post."""
     messages_max, bytes_max, rate_max = (
         int(settings.number("messages", f"application_{name}_max")) for name in ("messages", "bytes", "rate")
     )
@@ -136,12 +138,12 @@ async def run(
     port: int,
     tls: Tls | None = None,
 ) -> None:
-    """Serve until a signal; on SIGHUP, read the keys again. Raise UserError."""
+    """Serve until SIGINT or SIGTERM; on SIGHUP, reload the keys. Raise UserError."""
     stop, file = asyncio.Event(), KeyFile(settings, given)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    if not sys.stdin.isatty():  # otherwise it means that the terminal was closed
+    if not sys.stdin.isatty():  # in a terminal, SIGHUP means that the terminal was closed
         loop.add_signal_handler(signal.SIGHUP, file.obey)
     board = await MessageBoard.open(url, limits)
 
@@ -162,7 +164,7 @@ def _address(settings: Settings, listen: str | None) -> tuple[str, int]:
         return settings.get("messages", "listen_address"), int(settings.number("messages", "port"))
     host, _, port = listen.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
-        raise UserError(f"--listen {listen}: HOST:PORT is wanted, as in 127.0.0.1:5000")
+        raise UserError(f"--listen {listen}: write it as HOST:PORT, as in 127.0.0.1:5000")
     return host or "127.0.0.1", int(port)
 
 
@@ -171,6 +173,6 @@ def _given(keys: tuple[str, ...]) -> dict[str, list[str]]:
     for given in keys:
         app, equals, key = given.partition("=")
         if not app or not equals or not key:
-            raise UserError(f"--key {given}: APP=KEY is wanted")
+            raise UserError(f"--key {given}: write it as APP=KEY")
         found.setdefault(app, []).append(key)
     return found

@@ -31,11 +31,11 @@ from headgate.queueing.progress import position
 Row = dict[str, Any]  # JSON
 
 STORE, SERVER = "store", "server"
-"""What keeps the progress of a group."""
+"""Where the progress of a group is stored."""
 SHOWN_MAX = 60
-"""Characters of a body that a table shows."""
+"""Number of characters of a body in a table."""
 PAGE = 500
-"""Number of dead letters that are read at a time."""
+"""Number of dead letters to read in one request."""
 DEAD = QueuePartition(DEAD_LETTERS)
 
 config_option = click.option(
@@ -44,40 +44,40 @@ config_option = click.option(
     metavar="FILE",
     default=DEFAULT,
     show_default=True,
-    help="The workers' settings file; if it does not exist, this machine's settings apply.",
+    help="The workers' settings file. If it does not exist, the message server on this machine is used.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatus:
-    """Describe one group in one partition."""
+    """Describe the progress of one group of workers in one partition."""
 
     partition: QueuePartition
     name: str
-    """Name of the group; empty: workers with a store that name none."""
-    kept_by: str
-    """STORE or SERVER: which of them keeps the progress."""
+    """Name of the group; empty for workers with a store that name none."""
+    place: str
+    """STORE or SERVER: where the progress is stored."""
     worker: str
-    """Worker that has the partition; empty: none has."""
+    """Worker that owns the partition, or empty."""
     at: Position
     retrying: int
 
     def shape(self) -> PartitionShape:
-        """Convert to the form in which partitions of workers with a store are shown."""
+        """Convert to the form that is printed for partitions of workers with a store."""
         state = "processed" if self.worker else "waiting"
         return PartitionShape(str(self.partition), state, self.worker, time_of(self.at), self.retrying)
 
 
 async def of_server(at: Operator, partitions: list[QueuePartition], only: str = "") -> list[GroupStatus]:
-    """Return the state of groups whose progress the server keeps; with `only`, of that one, even if it has not
-    started."""
+    """Return the state of groups whose progress the server stores; with `only`, of that group, even if it has not
+    started yet."""
     found: list[GroupStatus] = []
     for queue in sorted({partition.queue for partition in partitions}):
         try:
             rows = await MessageLeasing(at.client).partition_status(queue, only)
         except (QueueGone, PostRefused):
-            continue  # the queue was removed; or the server is of another kind, without groups
+            continue  # the queue was deleted, or the server is another implementation, without groups
         for one in rows:
             partition = QueuePartition(queue, one.partition)
             groups = [
@@ -96,8 +96,8 @@ async def of_server(at: Operator, partitions: list[QueuePartition], only: str = 
 
 
 async def of_store(at: Operator) -> list[GroupStatus]:
-    """Return the state of groups that share the store of the workers' file; empty if it names none."""
-    # The server keeps their progress, and `of_server` reports it.
+    """Return the state of all groups in the workers' store, or an empty list without a store."""
+    # Without a store, the server stores the progress, and `of_server` returns it.
     if at.file.leases:
         return []
     return [
@@ -130,7 +130,7 @@ def partition_named(text: str) -> QueuePartition:
 
 
 def time_shown(seconds: str) -> str:
-    """Return a time, in seconds since 1970, as people read it."""
+    """Return a time, given in seconds since 1970, in ISO format."""
     return datetime.fromtimestamp(float(seconds), UTC).isoformat(timespec="seconds")
 
 
@@ -138,7 +138,7 @@ def time_shown(seconds: str) -> str:
 @config_option
 @json_option
 def list_(config: str, as_json: bool) -> None:
-    """Show every partition: who processes it, and how far it is."""
+    """Show every partition, the worker that processes it, and its progress."""
     show(asyncio.run(_listed(config)), as_json)
 
 
@@ -148,7 +148,7 @@ async def _listed(config: str) -> list[Row]:
             found = await of_server(at, _usual(await at.client.partitions()), at.file.group or DEFAULT_GROUP)
             return [msgspec.structs.asdict(one.shape()) for one in found]
         partition_statuses, workers = await at.partition_statuses(), await at.workers()
-        # Queues without a worker's record, and records of queues that the server does not list, are both shown.
+        # Show queues that no worker knows, as well as queues in records that the server does not list.
         partitions = _usual({*await at.client.partitions(), *partition_statuses})
         shapes = [
             shape(partition, partition_statuses.get(partition), workers, known=partition in partition_statuses)
@@ -162,12 +162,12 @@ async def _listed(config: str) -> list[Row]:
 @json_option
 @click.option("--above", type=int, default=None, help="Exit with status 1 if more messages wait in one partition.")
 @click.option(
-    "--groups", is_flag=True, help="Show every group of workers, including those that lease partitions over HTTP."
+    "--groups", is_flag=True, help="Show all groups of workers, including those that lease partitions over HTTP."
 )
 def lag(config: str, as_json: bool, above: int | None, groups: bool) -> None:
     """Show how many messages wait in each partition, and how long the oldest has waited.
 
-    Without --groups, show the group of workers that FILE belongs to.
+    Without --groups, the command shows only the group of workers that FILE configures.
     """
     rows = asyncio.run(_lags(config, every=groups))
     show(rows, as_json)
@@ -196,7 +196,7 @@ async def _lags(config: str, *, every: bool) -> list[Row]:
 
 
 def _usual(partitions: Iterable[QueuePartition]) -> list[QueuePartition]:
-    """Return the queues that jobs may process, sorted."""
+    """Return the partitions of queues that jobs may process, sorted."""
     return sorted(partition for partition in partitions if not partition.queue.startswith(RESERVED))
 
 
@@ -207,7 +207,7 @@ async def _lag(at: Operator, of: GroupStatus, priorities: Mapping[str, int], *, 
     return {
         "partition": str(of.partition),
         **({"priority": priority_of(of.partition.number, count) if count else ""} if priorities else {}),
-        **({"group": of.name or "-", "kept_by": of.kept_by, "worker": of.worker} if named else {}),
+        **({"group": of.name or "-", "kept_by": of.place, "worker": of.worker} if named else {}),
         "waiting": found.waiting,
         "oldest_s": oldest_s,
         "retrying": of.retrying,
@@ -221,7 +221,7 @@ async def _lag(at: Operator, of: GroupStatus, priorities: Mapping[str, int], *, 
 @click.argument("partition")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True)
 def delayed(config: str, as_json: bool, partition: str, limit: int) -> None:
-    """Show the messages of PARTITION (QUEUE or QUEUE:N) that are not due yet, in the order of delivery."""
+    """Show the delayed messages of PARTITION (QUEUE or QUEUE:N), in the order of delivery."""
     show(asyncio.run(_delayed(config, partition_named(partition), limit, as_json)), as_json)
 
 
@@ -246,7 +246,7 @@ async def _delayed(config: str, partition: QueuePartition, limit: int, as_json: 
     "--all",
     "every",
     is_flag=True,
-    help="Start at the oldest stored message, not at the workers' position; always so if workers have no store.",
+    help="Start at the oldest stored message, not at the workers' position. Without a store, this is always the case.",
 )
 def peek(config: str, partition: str, limit: int, every: bool) -> None:
     """Show the next messages of PARTITION (QUEUE or QUEUE:N) as JSON lines, without changing anything."""
@@ -268,7 +268,7 @@ def show(rows: list[Row], as_json: bool) -> None:
         say(plain_json(msgspec.json.encode(rows).decode()))
         return
     if not rows:
-        say("nothing")
+        say("No rows.")
         return
     widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
     for row in ({name: name.replace("_", " ") for name in widths}, *rows):
@@ -276,10 +276,10 @@ def show(rows: list[Row], as_json: bool) -> None:
 
 
 async def dead_letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str, DeadLetter, str]]:
-    """Yield the id, the metadata and the body of the dead letters of one queue or of all, page by page."""
+    """Yield the id, the metadata and the body of the dead letters of one queue or of all."""
     try:
-        # The end is fixed before the first is read: a message that fails again becomes a new dead letter, and a replay
-        # would never end.
+        # Fix the end before reading: a replayed message that fails again becomes a new dead letter, so a replay would
+        # never end.
         newest = (await at.client.backlog(DEAD, START)).newest
     except QueueGone:
         return  # there are no dead letters yet
@@ -290,7 +290,7 @@ async def dead_letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str
             try:
                 known, body = dead_letter(message.body)
             except ValueError:
-                continue  # another program has posted something else there
+                continue  # not a dead letter: another program posted it
             if after <= end and queue in ("", known.queue):
                 yield message.message_id, known, body
 
@@ -298,10 +298,10 @@ async def dead_letters(at: Operator, queue: str = "") -> AsyncIterator[tuple[str
 @click.command()
 @config_option
 @json_option
-@click.option("--queue", default="", help="Only this queue.")
+@click.option("--queue", default="", help="Show only dead letters of this queue.")
 @click.option("--show", "id", metavar="ID", help="Print the body of this dead letter.")
 def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
-    """Show the dead letters and why they were given up."""
+    """Show the dead letters, and why the workers gave them up."""
     if id is not None:
         pass_on(asyncio.run(_body(config, id)))
         return
@@ -327,27 +327,27 @@ async def _body(config: str, id: str) -> str:
 @click.command()
 @config_option
 @click.argument("ids", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="All of them.")
-@click.option("--queue", default="", help="All of this queue.")
+@click.option("--all", "every", is_flag=True, help="Replay all dead letters.")
+@click.option("--queue", default="", help="Replay all dead letters of this queue.")
 def replay(config: str, ids: tuple[str, ...], every: bool, queue: str) -> None:
-    """Post dead letters to their partitions again, each once, and remove them from the dead letters."""
+    """Post dead letters to their partitions again, exactly once, and remove them from the dead letters."""
     if not ids and not every and not queue:
-        raise UserError("which ones? Name their ids, a --queue, or --all")
+        raise UserError("select dead letters: give IDS, --queue or --all")
     count = asyncio.run(_replayed(config, frozenset(ids), queue))
     say(f"{count} posted again")
     if ids and count < len(set(ids)):
-        raise UserError("the others are no dead letters (any more)")
+        raise UserError("the other ids are not, or no longer, dead letters")
 
 
 async def _replayed(config: str, ids: frozenset[str], queue: str) -> int:
-    """Post dead letters again, each only once however often this is tried, then remove them; return their number."""
+    """Post dead letters again, then remove them, and return their number. A repeated call does not post one twice."""
     count = 0
     async with operator(config) as at:
         async for id, known, body in dead_letters(at, queue):
             if ids and id not in ids:
                 continue
-            # Post before deletion: a crash in between leaves the dead letter, and the key derived from its id lets the
-            # server recognise the second post.
+            # Post before deleting: after a crash in between, the dead letter still exists, and the server recognises
+            # the second post by the key, which is derived from the id.
             await at.client.post(NewMessage(known.queue, body, f"replay-{id}", known.partition))
             await at.client.delete(DEAD, id)
             count += 1

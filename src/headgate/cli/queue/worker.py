@@ -40,29 +40,30 @@ from headgate.web.server import serve
 
 NAME_MAX = 200
 STUCK_STATUS = 75
-"""Exit status that asks the supervisor for a restart."""
+"""Exit status that requests a restart from the supervisor."""
 
 
 @click.command()
 @click.option("-c", "--config", metavar="FILE", default=DEFAULT, show_default=True, help="The settings file.")
-@click.option("--verbose", is_flag=True, help="Say more.")
+@click.option("--verbose", is_flag=True, help="Print more details.")
 @click.version_option(__version__, "-v", "--version", prog_name="headgate worker")
 def command(config: str, verbose: bool) -> None:
-    """Handle the messages of queues, in order, together with the other workers of the application.
+    """Process the messages of queues, in order, together with the other workers of the application.
 
-    On SIGTERM or SIGINT, running jobs end and everything is given back. A second signal stops at once.
+    On SIGTERM or SIGINT, the worker finishes running jobs, and releases its partitions. A second signal stops it at
+    once.
     """
     set_up(level="debug" if verbose else "info")
     file = read_worker_file(Path(config).absolute())
     if not file.job and not any(job for _, job, _ in file.queues):
-        say(f"{file.path}: no job is set in [qdo-worker], so there is nothing to do")
+        say(f"{file.path}: [qdo-worker] sets no job, so there is nothing to do")
         return
     if file.memory_max_mb:
         limit_bytes = file.memory_max_mb * 1_000_000
-        # The limit is on the address space: a greedy job gets a MemoryError, and the system need not kill the process.
+        # Limit the address space: a greedy job then gets a MemoryError, instead of the system killing the process.
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
     if file.ca_bundle:
-        # Jobs call other services with libraries of their own; requests and OpenSSL read these variables.
+        # Jobs call other services with their own libraries; requests and OpenSSL read these variables.
         os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"] = file.ca_bundle
     try:
         asyncio.run(run(file))
@@ -74,7 +75,7 @@ def command(config: str, verbose: bool) -> None:
 
 
 async def run(file: WorkerFile) -> None:
-    """Run until a signal, or until a job demands the end. Raise UserError, JobExit or Stuck."""
+    """Run until a signal arrives, or until a job requests the end. Raise UserError, JobExit or Stuck."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         worker = await stack.enter_async_context(worker_of(file))
@@ -92,11 +93,11 @@ async def run(file: WorkerFile) -> None:
 
         def listening(port: int) -> None:
             worker.url = f"http://{host or '127.0.0.1'}:{port}"
-            print(f"Processing queues of {file.app_name}; {worker.url}/health says how it goes", flush=True)
+            print(f"Processing queues of {file.app_name}; see {worker.url}/health for the state", flush=True)
             bound.set()
 
         async def work() -> None:
-            # Join only with a known address: commands find the worker by the URL in its record.
+            # Join only once the URL is known: commands find the worker by the URL in its record.
             await bound.wait()
             await worker.run(stop)
             ended.set()
@@ -108,19 +109,19 @@ async def run(file: WorkerFile) -> None:
 
 @asynccontextmanager
 async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
-    """Make a worker that is ready to run. Raise UserError."""
+    """Open a worker that is ready to run. Raise UserError."""
     routes = file.routes()
     caller = JobCaller(file.concurrency, file.threads)
     async with AsyncExitStack() as stack:
-        # The stack unwinds in reverse: the jobs' context is left while the client and the store still work, and threads
-        # end last.
+        # The stack unwinds in reverse order: the jobs' context exits while the client and the store are still open, and
+        # threads end last.
         stack.callback(caller.close)
         token = "" if file.key else token_of(file)
         source = await stack.enter_async_context(MessageClient.open(file.urls, file.key, token, trust_of(file)))
         host = "-".join(filter(None, (socket.getfqdn(), str(os.getpid()), file.name)))
         if file.leases:
             context = await stack.enter_async_context(_context(file))
-            # Cut at the front: the process number and the name at the end tell workers of one host apart.
+            # Truncate at the front: process id and name, at the end, distinguish workers of one host.
             yield _leasing(file, LeaseWorker(source, routes, caller, context, host[-NAME_MAX:]))
             return
         backend = await _opened(file)
@@ -139,27 +140,26 @@ def _leasing(file: WorkerFile, worker: LeaseWorker) -> LeaseWorker:
 
 
 async def _opened(file: WorkerFile) -> Backend:
-    """Open the store. Raise UserError, which says what to write if another process has the store."""
+    """Open the store. Raise UserError, with advice if another process has locked the store."""
     try:
         return await open_with_warnings(file.store_url)
     except UserError as error:
         if isinstance(error.__cause__, Locked):
-            instead = f"write `url = {SERVER}` in [store] of {file.path}"
-            why = f"{error}. For several workers, or one beside a gate, {instead}"
-            raise UserError(f"{why}: the message server then keeps how far they are") from error
+            instead = f"set `url = {SERVER}` in [store] of {file.path}"
+            why = f"{error}. To run several workers, or a worker next to a gate, {instead}"
+            raise UserError(f"{why}: the message server then stores their progress") from error
         raise
 
 
 def _failure(file: WorkerFile) -> Failure | None:
-    """Choose the hook for failures. Hooks of the original map to their counterparts here: dead letters are kept in
-    any case."""
+    """Return the hook for failures. Map the original's hooks to Headgate's; dead letters are stored in any case."""
     name = OLD_FAILURES.get(file.failure, file.failure)
     return log_failure if name == "log" else file.hook(name) if name else None
 
 
 @asynccontextmanager
 async def _context(file: WorkerFile) -> AsyncIterator[Any]:  # anything that it yields
-    """Enter the context, plain or async, once; leave it at the end. Raise UserError."""
+    """Enter the jobs' context manager, plain or async, and exit it at the end. Raise UserError."""
     if not file.context:
         yield {}
         return
@@ -170,4 +170,4 @@ async def _context(file: WorkerFile) -> AsyncIterator[Any]:  # anything that it 
         elif hasattr(made, "__enter__"):
             yield stack.enter_context(made)
         else:
-            raise UserError(f"{file.path}: job_context {file.context} gives no context manager")
+            raise UserError(f"{file.path}: job_context {file.context} does not return a context manager")

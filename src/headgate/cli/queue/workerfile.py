@@ -1,4 +1,4 @@
-"""Read the settings file of a queue worker: INI, with the names of the original qdo, and further ones."""
+"""Read the settings file of a queue worker: an INI file with the names of the original qdo, and further ones."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from headgate.store.registry import STORES, scheme_of
 DEFAULT = "etc/qdo-worker.conf"
 EXTENDS_MAX = 5
 KEY_FILE = "messages.key"
-"""File in a message server's state directory, with the key that the server made for itself."""
+"""File in a message server's state directory, with the key that the server created."""
 WORKER, OLD_FAILURES = "qdo-worker", {"qdo.worker:log_failure": "log", "qdo.worker:save_failed_message": ""}
 _FIELDS = {
     "delay": "retry_delay_s", "factor": "retry_factor", "delay_max": "retry_delay_max_s", "time_limit": "time_limit_s",
 }  # fmt: skip
-"""Option of [retry] -> its other name in a policy."""
+"""Option of [retry] -> its name in a policy, if it differs."""
 FLAGS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _HOOK = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _APP = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -40,16 +40,16 @@ _APP = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class WorkerFile:
-    """Hold the checked values of the file."""
+    """Hold the validated values of the file."""
 
     path: Path
     urls: tuple[str, ...] = ("http://127.0.0.1:5000/v1/queuey/",)
     key: str = ""
     app_name: str = "queuey"
     group: str = ""
-    """Group of workers; empty: the group without a name."""
+    """Group of workers; empty for the default group."""
     root: str = ROOT
-    """Path of the root of the tree in the store."""
+    """Root path in the store."""
     store_url: str = ""
     job: str = ""
     context: str = ""
@@ -58,7 +58,7 @@ class WorkerFile:
     choice: WorkerScope = field(default_factory=WorkerScope)
     policy: Policy = field(default_factory=Policy)
     queues: tuple[tuple[str, str, Policy], ...] = ()
-    """Pattern of queue names, job, policy; the first match applies."""
+    """Pattern of queue names, job and policy; the first match applies."""
     pace: JobPace = field(default_factory=JobPace)
     concurrency: int = 100
     threads: int = 100
@@ -67,18 +67,18 @@ class WorkerFile:
     session_s: float = 15.0
     ca_bundle: str = ""
     ca: Path | None = None
-    """File with the authority of the message servers' certificates; None: the system's authorities."""
+    """File with the CA of the message servers' certificates; None for the system's CAs."""
     places: Mapping[str, str] = field(default_factory=dict)
     """Hook -> the file and line that name it."""
 
     @property
     def leases(self) -> bool:
-        """Return whether the message server leases partitions, because there is no store."""
+        """Return whether the workers have no store, so that the message server leases partitions to them."""
         return self.store_url == SERVER
 
     @property
     def app(self) -> Application:
-        """Return the application in the store, where each group is an application of its own."""
+        """Return the application in the store, where each group counts as a separate application."""
         return QueueMap(self.root).app(f"{self.app_name}@{self.group}" if self.group else self.app_name)
 
     def routes(self) -> Routing:
@@ -88,12 +88,12 @@ class WorkerFile:
         return Routing((*named, *rest))
 
     def hook(self, name: str) -> Callable[..., Any]:  # a function of the user's
-        """Load `module.path:function` from Python's module path, or from beside the file. Raise UserError."""
+        """Load `module.path:function` from the directory of the file, or from Python's module path. Raise UserError."""
         module, colon, function = name.partition(":")
         at = self.places.get(name, str(self.path))
         if not colon or not module or not function:
-            raise UserError(f"{at}: {name!r} names no function: write module.path:function")
-        # In front of the path, as Python does it for a script: the file's own jobs win over installed packages.
+            raise UserError(f"{at}: {name!r} is not the name of a function: write module.path:function")
+        # Put the directory first, as Python does for scripts: jobs next to the file override installed packages.
         beside = str(self.path.parent)
         if beside not in sys.path:
             sys.path.insert(0, beside)
@@ -103,7 +103,7 @@ class WorkerFile:
             raise UserError(f"{at}: {name}: {type(error).__name__}: {error}") from error
         if not callable(found):
             raise UserError(f"{at}: {name} is not a function")
-        return found  # type: ignore[no-any-return]  # whatever people name
+        return found  # type: ignore[no-any-return]  # any function of the user's
 
 
 def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) -> WorkerFile:
@@ -115,7 +115,7 @@ def read_worker_file(path: Path, environment: Mapping[str, str] = os.environ) ->
 
 
 def usual(directory: Path) -> WorkerFile:
-    """Return defaults for use without a file; the key is the one that a message server on this machine has stored."""
+    """Return defaults for use without a file, with the key of a message server below this directory, if any."""
     ini = IniFile(directory / DEFAULT, {}, {})
     key = directory / "state" / KEY_FILE
     try:
@@ -128,7 +128,8 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
     connection, chroot = _split(get.text("zookeeper", "connection"))
     store = get.text("store", "url", "")
     root = get.text(WORKER, "namespace", ROOT if store else chroot or ROOT).rstrip("/")
-    if connection and not store:  # in a shared ZooKeeper, touch only the namespace
+    # In a ZooKeeper of the original's, which may be shared, use only the namespace.
+    if connection and not store:
         store, root = f"zookeeper://{connection}{root}?adopt=yes", ""
     if store == SERVER:
         _leasable(ini, get)
@@ -161,7 +162,7 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
         ca=ini.path.parent / ca if (ca := get.text("tls", "ca")) else None,
         places={name: ini.at(*at) for name, at in get.hooks.items()},
     )
-    # Without a job for all, a worker must not take partitions that it could not process.
+    # Without a default job, the worker must not take partitions that it cannot process.
     patterns = () if found.job else tuple(pattern for pattern, _, _ in found.queues)
     automatic = (get.text("partitions", "policy") or ("automatic" if connection else "manual")) == "automatic"
     only = frozenset(get.partition(text) for text in get.listed("partitions", "ids"))
@@ -169,13 +170,15 @@ def _file(ini: IniFile, get: _Values) -> WorkerFile:
 
 
 def _leasable(ini: IniFile, get: _Values) -> None:
-    """Raise UserError for options that need workers with a store."""
+    """Raise UserError for options that work only with a store."""
     for section, options in ini.sections.items():
         kind = "queue *" if section.startswith("queue ") else section
         for option in options:
             why = NOT_LEASED.get((kind, option))
             if why and get.text(section, option) not in ("automatic", OPTIONS[kind][option].default):
-                raise UserError(f"{ini.at(section, option)}: {option} cannot be where `[store] url = {SERVER}`: {why}")
+                raise UserError(
+                    f"{ini.at(section, option)}: {option} cannot be used with `[store] url = {SERVER}`: {why}"
+                )
 
 
 def _pace(get: _Values) -> JobPace:
@@ -194,7 +197,7 @@ def _pace(get: _Values) -> JobPace:
 
 
 class _Values:
-    """Convert values like the original: quotes, `${VAR}`, lists over several lines; and allow comments after values."""
+    """Convert values like the original: quotes, `${VAR}`, and lists on several lines. Also allow trailing comments."""
 
     def __init__(self, ini: IniFile, environment: Mapping[str, str]) -> None:
         self._ini, self._environment = ini, environment
@@ -205,7 +208,7 @@ class _Values:
         return bool(self._ini.sections.get(section, {}).get(option, ""))
 
     def text(self, section: str, option: str, default: str | None = None) -> str:
-        """Return the text of the option. Raise UserError when it is not a valid value."""
+        """Return the text of the option. Raise UserError if it is not valid."""
         of = OPTIONS["queue *" if section.startswith("queue ") else section][option]
         raw = self._ini.sections.get(section, {}).get(option, "")
         # An option may have several lines, each with its own quotes and comment.
@@ -226,7 +229,7 @@ class _Values:
             quoted = re.fullmatch(r'"([^"]*)"\s*(?:[;#].*)?', line)
             if quoted is None:
                 where = self._ini.at(section, option)
-                raise UserError(f"{where}: {option}: a closing quote is missing, or text follows it")
+                raise UserError(f"{where}: {option}: the closing quote is missing, or text follows it")
             return quoted[1]
         return re.split(r"(?:^|\s)[;#]", line, maxsplit=1)[0].rstrip()
 
@@ -273,7 +276,7 @@ class _Values:
 
 
 def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
-    """Return what the value should be, or an empty string if it is valid."""
+    """Return what is wrong with the value, or an empty string if it is valid."""
     match of.kind:
         case "whole" | "number":
             adjective = "whole " if of.kind == "whole" else ""
@@ -296,28 +299,28 @@ def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
             return "" if good_url else f"must be {SERVER}, or begin with one of {', '.join(STORES)}"
         case "path":
             good_path = value.startswith("/") or (beside / value).exists()
-            return "" if good_path else "must be a path: it begins with a slash, or is there beside this file"
+            return "" if good_path else "must be a path that begins with a slash, or a file next to this one"
         case "text" | "list":
             return wrong_url(value)
     return "" if value in of.kind.split("|") else f"must be one of {of.kind.replace('|', ', ')}"
 
 
 def _shown(option: str, value: str) -> str:
-    # A message about a wrong key ends up in a log, so it must not quote the key.
-    return "what is there" if "key" in option else repr(value[:80])
+    # The message may end up in a log, so it must not quote keys.
+    return "the current value" if "key" in option else repr(value[:80])
 
 
 def _extended(path: Path, environment: Mapping[str, str], depth: int) -> IniFile:
-    """Read the file, and add the options it lacks from the files it extends. Raise UserError."""
+    """Read the file, and add missing options from the files that it extends. Raise UserError."""
     ini = read_ini(path, environment)
     sections = {name: dict(options) for name, options in ini.sections.items()}
     lines = dict(ini.lines)
     for name in sections.get("default", {}).get("extends", "").split():
         if depth == 0:
-            raise UserError(f"{path}: files extend one another more than {EXTENDS_MAX} deep")
+            raise UserError(f"{path}: `extends` is nested more than {EXTENDS_MAX} levels deep")
         base = _extended(path.parent / name, environment, depth - 1)
         for section, options in base.sections.items():
-            # What the file says itself wins over what it extends.
+            # The file's own options override those of the files that it extends.
             sections[section] = {**options, **sections.get(section, {})}
         lines = {**base.lines, **lines}
     return IniFile(path, sections, lines)
@@ -341,7 +344,7 @@ def _near(word: str, known: Any) -> str:  # names, in any container
 
 
 def _split(connection: str) -> tuple[str, str]:
-    """Split a connection into its hosts, and the path after them."""
+    """Split a ZooKeeper connection string into its hosts and the path after them."""
     hosts, slash, path = connection.partition("/")
     return hosts, slash + path.rstrip("/")
 

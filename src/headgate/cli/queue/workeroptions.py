@@ -9,8 +9,8 @@ from headgate.map.workers import ROOT
 
 @dataclass(frozen=True, slots=True)
 class WorkerOption:
-    """Declare an option. `kind` is text, path, list, flag, hook, name, address, url, or words separated by `|`; for
-    numbers, `whole` or `number`, with `low` and `high`."""
+    """Declare an option. `kind` is text, path, list, flag, hook, name, address, url, words separated by `|`, or, with
+    the bounds `low` and `high`, `whole` (an integer) or `number`."""
 
     kind: str
     default: str
@@ -21,128 +21,152 @@ class WorkerOption:
 
 DAY_S = 86_400.0
 RETRY = {
-    "attempts": WorkerOption("whole", "3", "How often the job of a message may fail, then it is given up.", 1, 1_000),
+    "attempts": WorkerOption(
+        "whole", "3", "How often the job may fail for a message, before the worker gives it up.", 1, 1_000
+    ),
     "deaths": WorkerOption(
-        "whole", "0", "How often the process may end while a job has the message. 0: as `attempts`.", 0, 1_000
+        "whole", "0", "How often the process may die while a job handles the message. 0: as `attempts`.", 0, 1_000
     ),
-    "losses": WorkerOption("whole", "10", "How often the worker may lose its session meanwhile.", 1, 1_000),
+    "losses": WorkerOption(
+        "whole", "10", "How often the worker may lose its session while a job handles the message.", 1, 1_000
+    ),
     "departures": WorkerOption(
-        "whole", "10", "How often the worker may be stopped meanwhile, without the job ending in time.", 1, 1_000
+        "whole",
+        "10",
+        "How often the worker may be stopped while a job handles the message and does not end in time.",
+        1,
+        1_000,
     ),
-    "delay": WorkerOption("number", "1", "Seconds before the second try.", 0, DAY_S),
-    "factor": WorkerOption("number", "2", "The factor by which each delay exceeds the one before.", 1, 100),
-    "delay_max": WorkerOption("number", "300", "The longest delay, in seconds.", 0, 30 * DAY_S),
-    "jitter": WorkerOption("number", "0.2", "Delays are longer or shorter by up to this part, by chance.", 0, 1),
-    "blocking": WorkerOption("flag", "no", "Those behind a failed message wait until it is done or given up."),
-    "time_limit": WorkerOption("number", "0", "Seconds a job may take; longer is a failure. 0: any.", 0, 30 * DAY_S),
-    "batch": WorkerOption("whole", "1", "Messages a job is given at once; above 1 it is given a list.", 1, 1_000),
+    "delay": WorkerOption("number", "1", "Seconds before the second attempt.", 0, DAY_S),
+    "factor": WorkerOption("number", "2", "Factor between one delay and the next.", 1, 100),
+    "delay_max": WorkerOption("number", "300", "Maximum delay in seconds.", 0, 30 * DAY_S),
+    "jitter": WorkerOption("number", "0.2", "Random variation of delays, as a fraction of the delay.", 0, 1),
+    "blocking": WorkerOption(
+        "flag", "no", "Whether messages behind a failed message wait until it succeeds or is given up."
+    ),
+    "time_limit": WorkerOption(
+        "number", "0", "Maximum seconds for a job; a longer run counts as a failure. 0: no limit.", 0, 30 * DAY_S
+    ),
+    "batch": WorkerOption(
+        "whole", "1", "Maximum number of messages for one call of a job; above 1, it gets a list.", 1, 1_000
+    ),
 }
 OPTIONS: dict[str, dict[str, WorkerOption]] = {
     "qdo-worker": {
-        "job": WorkerOption("hook", "", "Required. `module.path:function`, as Python finds it, or beside the file."),
-        "job_context": WorkerOption("hook", "", "Gives a context manager; what that yields is passed to every job."),
+        "job": WorkerOption(
+            "hook", "", "Required. `module.path:function`, in Python's module path or next to the file."
+        ),
+        "job_context": WorkerOption(
+            "hook", "", "Function that returns a context manager, whose value every job gets as an argument."
+        ),
         "job_failure": WorkerOption(
             "hook",
             "",
-            "Called for every message that is given up; `log` only logs it. Dead letters are stored in any case.",
+            "Function to call for every message that is given up, or `log` to log it. Dead letters are stored in any "
+            "case.",
         ),
-        "name": WorkerOption("text", "", "Shown behind the name of the host and the number of the process."),
+        "name": WorkerOption("text", "", "Name of the worker, shown after the host name and the process id."),
         "app": WorkerOption("name", "", "The application. Default: the last part of the path of `connection`."),
         "group": WorkerOption(
             "name",
             "",
-            "A group of workers with progress of its own: each group gets every message. Default: one for all.",
+            "Group of workers with its own progress; each group gets every message. Default: one group for all.",
         ),
-        "namespace": WorkerOption("path", ROOT, "The path below which everything lies in the store."),
-        "concurrency": WorkerOption("whole", "100", "Jobs at once.", 1, 10_000),
+        "namespace": WorkerOption("path", ROOT, "Root path in the store."),
+        "concurrency": WorkerOption("whole", "100", "Maximum number of concurrent jobs.", 1, 10_000),
         "threads": WorkerOption(
             "whole",
             "100",
-            "How many of these may be plain functions; 1 if they must not run at the same time.",
+            "Maximum number of concurrent jobs that are plain functions; 1 if they must not run concurrently.",
             1,
             1_000,
         ),
-        "listen": WorkerOption("address", "127.0.0.1:0", "Where health and figures are; port 0: a free one."),
-        "memory_max_mb": WorkerOption("whole", "0", "Memory of the process; a job that wants more fails. 0: any."),
-        "drain": WorkerOption("number", "30", "Seconds for running jobs when the worker is asked to stop."),
-        "wait_interval": WorkerOption("number", "30", "Seconds, at most, until a partition is looked at unasked."),
-        "page": WorkerOption("whole", "200", "Messages of a partition fetched at once.", 1, 1_000),
-        "commit_count": WorkerOption("whole", "200", "Progress is recorded after this many messages.", 1, 1_000_000),
-        "commit_interval": WorkerOption("number", "1", "Or after this many seconds."),
+        "listen": WorkerOption("address", "127.0.0.1:0", "Address that serves health and metrics; port 0: a free one."),
+        "memory_max_mb": WorkerOption(
+            "whole", "0", "Maximum memory of the process; a job that needs more fails. 0: no limit."
+        ),
+        "drain": WorkerOption("number", "30", "Seconds to let running jobs finish when the worker stops."),
+        "wait_interval": WorkerOption("number", "30", "Maximum seconds between two polls of a partition."),
+        "page": WorkerOption("whole", "200", "Number of messages of a partition to fetch in one request.", 1, 1_000),
+        "commit_count": WorkerOption("whole", "200", "Record progress after this many messages,", 1, 1_000_000),
+        "commit_interval": WorkerOption("number", "1", "or after this many seconds."),
         "patience": WorkerOption(
             "number",
             "60",
-            "Seconds after which a message that waits for those of higher priorities is late: one in five is the "
-            "oldest late one.",
+            "Seconds after which a message that waits behind higher priorities counts as late. One of five messages "
+            "processed is the oldest late one.",
             0,
             DAY_S,
         ),
         "session_timeout": WorkerOption(
-            "number", "15", "Seconds without a sign of life until others take over.", 1, 3_600
+            "number", "15", "Seconds without contact to a worker after which others take over.", 1, 3_600
         ),
-        "settle": WorkerOption("number", "0.2", "Seconds without coming and going before partitions are handed over."),
-        "ca_bundle": WorkerOption("path", "", "Certificates of the authorities that are trusted."),
+        "settle": WorkerOption(
+            "number", "0.2", "Seconds during which no worker joins or leaves, before workers redistribute partitions."
+        ),
+        "ca_bundle": WorkerOption("path", "", "File with CA certificates that jobs trust."),
     },
     "partitions": {
         "policy": WorkerOption(
             "automatic|manual|all",
             "",
-            "`automatic`: workers share the partitions. `manual` (or `all`): this one takes all it is for. "
-            "Default: automatic where `[zookeeper] connection` is set.",
+            "`automatic`: workers share the partitions. `manual` (or `all`): this worker takes all partitions in "
+            "`ids`. Default: automatic if `[zookeeper] connection` is set, or else manual.",
         ),
         "ids": WorkerOption(
             "list",
             "",
-            "The partitions it is for: `QUEUE`, `QUEUE:N`. With priorities each stands for its strand. Default: all.",
+            "The partitions to process: `QUEUE`, `QUEUE:N`. In queues with priorities, each means its strand. Default: "
+            "all.",
         ),
     },
     "queuey": {
         "connection": WorkerOption(
-            "list", "http://127.0.0.1:5000/v1/queuey/", "The message server, or several of one database."
+            "list", "http://127.0.0.1:5000/v1/queuey/", "URL of the message server, or of several with one database."
         ),
-        "app_key": WorkerOption("text", "", "The key of the application. Without it the operator's token is used."),
+        "app_key": WorkerOption("text", "", "The key of the application. Default: use the operator's token."),
     },
     "tls": {
         "ca": WorkerOption(
             "path",
             "",
-            "The authority of the message servers' certificates, PEM. Default: as `[tls] ca` of Headgate's settings, "
-            "and those that the system knows.",
+            "CA of the message servers' certificates, PEM. Default: `[tls] ca` of Headgate's settings, and the "
+            "system's CAs.",
         ),
     },
     "zookeeper": {
-        "connection": WorkerOption("text", "", "`HOST:PORT,…/PATH`; the path takes the place of `namespace`."),
-        "party_wait": WorkerOption("number", "0.2", "The original's name of `settle`."),
+        "connection": WorkerOption("text", "", "`HOST:PORT,…/PATH`; the path replaces `namespace`."),
+        "party_wait": WorkerOption("number", "0.2", "The original's name for `settle`."),
     },
     "store": {
         "url": WorkerOption(
             "url",
             "sqlite:///qdo-worker.sqlite",
-            "`zookeeper://…`, `etcd://…`, `sqlite:///FILE` for one worker alone, or `server:`: the message server "
-            "leases partitions to workers and keeps how far they are, so that they need no store.",
+            "`zookeeper://…`, `etcd://…`, `sqlite:///FILE` for a single worker, or `server:`: the message server "
+            "leases partitions to workers and stores their progress, so that they need no store.",
         ),
     },
     "retry": RETRY,
     "queue *": {
-        "job": WorkerOption("hook", "", "The job of queues whose names fit. Default: that of `[qdo-worker]`."),
+        "job": WorkerOption("hook", "", "The job for queues whose names match. Default: that of `[qdo-worker]`."),
         **RETRY,
     },
 }
 IGNORED = ("metlog", "default")
-"""Beginnings of the names of sections in old files that have no effect here, or are read elsewhere."""
+"""Prefixes of sections in old files that have no effect, or that are read elsewhere."""
 SERVER = "server:"
-"""URL of the store for workers that have none."""
-_COUNTED = "the server counts the tries that did not end: the third is the last"
-_RECORDED = "each message is recorded as soon as it is done"
+"""Store URL for workers without a store."""
+_COUNTED = "the server counts attempts that did not end, and allows three"
+_RECORDED = "each message is recorded as soon as its job succeeds"
 NOT_LEASED: dict[tuple[str, str], str] = {
     ("qdo-worker", "job_failure"): "the server gives messages up; `headgate queue dead` shows them",
-    ("qdo-worker", "namespace"): "nothing is stored in a store",
+    ("qdo-worker", "namespace"): "there is no store",
     ("qdo-worker", "commit_count"): _RECORDED,
     ("qdo-worker", "commit_interval"): _RECORDED,
-    ("qdo-worker", "settle"): "whoever has a partition keeps it while something is to be done there",
-    ("qdo-worker", "patience"): "the server says which message comes next, after 60 s",
-    ("partitions", "policy"): "workers share the partitions in any case, so that only `automatic` can be said",
-    ("zookeeper", "connection"): "progress is kept in one place only",
+    ("qdo-worker", "settle"): "a worker keeps a partition while it has messages to process",
+    ("qdo-worker", "patience"): "the server chooses the next message; there, messages are late after 60 s",
+    ("partitions", "policy"): "workers always share the partitions, so only `automatic` is allowed",
+    ("zookeeper", "connection"): "progress can be stored in one place only",
     ("zookeeper", "party_wait"): "as `settle`",
     **{
         (section, option): why
@@ -151,8 +175,8 @@ NOT_LEASED: dict[tuple[str, str], str] = {
             ("deaths", _COUNTED),
             ("losses", _COUNTED),
             ("departures", _COUNTED),
-            ("blocking", "those behind a failed message go on"),
-            ("batch", "a job is given one message"),
+            ("blocking", "messages behind a failed message do not wait"),
+            ("batch", "a job always gets one message"),
         )
     },
 }
@@ -160,16 +184,16 @@ NOT_LEASED: dict[tuple[str, str], str] = {
 _HEAD = """# Options of queue workers
 
 `headgate worker -c FILE` reads an INI file with the sections and names of the original qdo, and more. Times are in
-seconds. `${NAME}` stands for an environment variable, `"…"` keeps blanks, and ` ;` or ` #` begins a comment, also
-behind a value. A name, a value or a number that cannot be is an error with file and line. `[default] extends = FILE …`
-takes options that are not set from other files; sections whose names begin with `metlog` are left alone.
-`[queue PATTERN]` takes the place of `[retry]` for queues whose names fit (`*`, `?`, `[…]`); the first counts."""
+seconds. `${NAME}` inserts an environment variable, `"…"` preserves spaces, and ` ;` or ` #` begins a comment, also
+after a value. An unknown name or an invalid value is an error with file and line. `[default] extends = FILE …` takes
+options that are not set from other files; sections whose names begin with `metlog` are ignored. `[queue PATTERN]`
+replaces `[retry]` for queues whose names match (`*`, `?`, `[…]`); the first matching section applies."""
 
 _LEASED = """## Workers without a store
 
-With `[store] url = server:` a worker needs nothing but the message server, beside a gate on SQLite as anywhere else. It
-leases partitions, for `session_timeout` at a time, and shares them with all workers of its `group` that do so, in any
-language. These options mean nothing there, and are errors:"""
+With `[store] url = server:`, a worker needs only the message server; this also works next to a gate on SQLite. The
+worker leases partitions for `session_timeout` at a time, and shares them with all workers of its `group` that lease,
+written in any language. These options have no meaning there, and are errors:"""
 
 
 def reference() -> str:

@@ -33,40 +33,40 @@ from headgate.store.types import OPS_MAX, Delete, Entry, StoreError
 T = TypeVar("T")
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_store = click.option("--store", metavar="URL", default="", help="Another store than that of the settings.")
+_store = click.option("--store", metavar="URL", default="", help="URL of a store, instead of that of the settings.")
 _map_store = click.option(
     "--store",
     metavar="FILE|URL",
     default="",
-    help="The store's file or URL, by default that of the settings; a running Headgate is not disturbed.",
+    help="File or URL of the store. Default: from the settings. Works while Headgate runs.",
 )
-_root = click.option("--root", default=ROOT, show_default=True, help="Where in the store the gate's tree is.")
+_root = click.option("--root", default=ROOT, show_default=True, help="Path of the gate's tree in the store.")
 
 
 @click.group()
 def command() -> None:
-    """Export, import or delete the whole tree.
+    """Export, import or delete all of Headgate's state.
 
-    To move to another kind of store, stop Headgate, export, change `[store] url`, import, start.
+    To move to another kind of store: stop Headgate, export, change `[store] url`, import, and start Headgate.
     """
 
 
 @command.command("export")
 @_config
 @_store
-@click.option("--no-logs", is_flag=True, help="Leave out the records of logs, as when their store cannot be reached.")
+@click.option("--no-logs", is_flag=True, help="Omit the records of logs, for example if their store is unreachable.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def export(config: str | None, store: str, no_logs: bool, file: Path) -> None:
-    """Write the store, the history and the records of logs into FILE, without disturbing a running Headgate.  Log
-    files are not included; the records say which there are in the place that `[logs] url` names."""
+    """Write the content of the store, the history and the records of logs to FILE.  This works while Headgate runs.
+    Log files are not included; the records tell which logs are stored at `[logs] url`."""
     url, settings = _url(config, store), _settings(config, store)
     history, logs = settings.dburi if settings else "", log_store(settings) if settings and not no_logs else None
     entries = _run(_entries_of(url, ""))
     if file.exists():
         raise UserError(f"{file} exists; choose another name")
-    # The file gets its name only when it is complete: an interrupted export is never taken for a whole one.
+    # Rename the file only when it is complete, so that nobody takes an interrupted export for a complete one.
     try:
-        # Only the owner may read it: the tree includes the projects' private keys, although encrypted.
+        # Only the owner may read the file: it contains the projects' private keys, although encrypted.
         with (
             private_replacement(file) as out,
             closing(rows(history)) if history and exists(history) else nullcontext(()) as history_lines,
@@ -87,13 +87,13 @@ def export(config: str | None, store: str, no_logs: bool, file: Path) -> None:
 @_store
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def import_(config: str | None, store: str, file: Path) -> None:
-    """Put what `export` wrote into FILE into an empty store, its history into one that is empty, and its records of
-    logs beside those that are in the place of `[logs] url`."""
+    """Import FILE, which `headgate store export` wrote, into an empty store, its history into an empty database, and
+    its records of logs in addition to those at `[logs] url`."""
     url, settings = _url(config, store), _settings(config, store)
     logs = log_store(settings) if settings else None
     try:
         with open(file, "rb") as lines:
-            # All of it is parsed before the store is opened: a damaged file imports nothing.
+            # Parse all of it before opening the store, so that a damaged file imports nothing.
             found = parsed(lines, str(file))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
@@ -122,28 +122,30 @@ def import_(config: str | None, store: str, file: Path) -> None:
 @command.command()
 @_config
 @_store
-@click.option("--keys", is_flag=True, help="Also remove the keys of projects: secrets encrypted with them are lost.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--keys", is_flag=True, help="Also delete the keys of projects. Secrets encrypted with them are lost.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
-    """Remove the entire tree: queues, requests, caches.  Open changes are found again in git.  The history stays, as do
-    entries that are not Headgate's, or belong to another Headgate whose root is within this one."""
+    """Delete Headgate's state from the store: queues, requests, caches.
+
+    Headgate finds open changes again in git. The history stays, as do entries of other programs, and those of another
+    Headgate whose root is inside this one's."""
     url = _url(config, store)
-    exception = "" if keys else ", but for the keys of projects"
+    exception = "" if keys else ", except the keys of projects"
     if not yes:
-        click.confirm(f"Remove everything from {url.rpartition('@')[2]}{exception}?", abort=True)
+        click.confirm(f"Delete everything from {url.rpartition('@')[2]}{exception}?", abort=True)
 
     async def body() -> int:
         backend = await open_url(url)
         try:
-            # Keys stay by default: without them no encrypted secret in any repository can ever be opened again.
+            # Keep the keys by default: without them, no encrypted secret in any repository can ever be decrypted again.
             every = [entry for entry in await backend.list("") if keys or not inside(entry.path, KEYS_ROOT)]
             entries = [entry for entry in every if any(inside(entry.path, tree.root) for tree in trees())]
             if others := sorted({entry.path for entry in every} - {entry.path for entry in entries}):
-                say(f"left alone, for they are none of ours: {others[0]} and {len(others) - 1} more")
-            # Only entries of a living session have a lease, so one is enough to prove that a process is still running.
+                say(f"not deleted, because not Headgate's: {others[0]} and {len(others) - 1} more")
+            # Only entries of a live session have a lease, so one of them proves that a process is still running.
             if running := [entry.path for entry in entries if entry.lease is not None]:
-                raise UserError(f"Headgate is running here ({running[0]}); stop it first, nothing was removed")
-            # In reverse order children come before their parents: ZooKeeper deletes no node that has children.
+                raise UserError(f"Headgate is using this store ({running[0]}); stop it first. Nothing was deleted")
+            # Delete in reverse order, children before parents: ZooKeeper deletes no node that has children.
             paths = sorted((entry.path for entry in entries), reverse=True)
             for start in range(0, len(paths), OPS_MAX):
                 await backend.commit([], [Delete(path) for path in paths[start : start + OPS_MAX]])
@@ -151,22 +153,22 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
         finally:
             await backend.close()
 
-    say(f"{_run(body())} entries removed")
+    say(f"{_run(body())} entries deleted")
 
 
 def _filled(history: str, file: Path) -> str:
-    """Put the history of the file into the database, and return a message about it. Raise UserError."""
+    """Import the history from the file into the database, and return a message. Raise UserError."""
     try:
         with open(file, "rb") as lines:
             history_lines = history_rows(lines)
-            # Look at the first row before the database is opened: a file without history must not touch it.
+            # Read the first row before opening the database: a file without history must not touch it.
             first = next(history_lines, None)
             if first is None:
-                return "the file has no history"
+                return "the file contains no history"
             count = fill(history, chain([first], history_lines))
     except HistoryError as error:
-        raise UserError(f"the entries are imported, the history is not: {error}") from error
-    return "the history that is there stays as it is" if count is None else f"{count} rows of the history imported"
+        raise UserError(f"the entries were imported, but not the history: {error}") from error
+    return "history not imported: the database has one already" if count is None else f"{count} history rows imported"
 
 
 async def _with_logs(logs: LogStore, found: Iterable[Record]) -> int:
@@ -196,7 +198,7 @@ def _settings(config: str | None, store: str) -> Settings | None:
     try:
         path = find(config)
     except UserError:
-        # `--store` must also work on a machine that has no settings; there are no history and no logs then.
+        # `--store` must also work on a machine without settings; there are no history and no logs then.
         if store and not config:
             return None
         raise
@@ -212,7 +214,7 @@ def _numbered(path: str) -> bool:
 def _url(config: str | None, store: str) -> str:
     url = store or read(find(config)).store_url
     if url == MEMORY:
-        raise UserError("the store is in memory: its content ends with its process")
+        raise UserError("[store] url is memory:, which no other process can open")
     return url
 
 
@@ -227,7 +229,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 @click.group(name="map", invoke_without_command=True)
 @click.pass_context
 def map_commands(context: click.Context) -> None:
-    """Print the reference page of everything in the store."""
+    """Print the reference page about all places in the store."""
     if context.invoked_subcommand is None:
         say(page(), nl=False)
 
@@ -237,10 +239,10 @@ def map_commands(context: click.Context) -> None:
 @_root
 @click.argument("prefix", default="")
 def tree(store: str, root: str, prefix: str) -> None:
-    """Show the entries at and below PREFIX with their contents."""
+    """Show the entries at and below PREFIX, with their contents."""
     lines = list(show_tree(_entries(store, trees(root)), trees(root), prefix))
     if not lines:
-        raise UserError(f"nothing is stored at or below {prefix or root}; `headgate map` lists the places")
+        raise UserError(f"the store has no entries at or below {prefix or root}; `headgate map` lists the places")
     for line in lines:
         say(line)
 
@@ -248,17 +250,17 @@ def tree(store: str, root: str, prefix: str) -> None:
 @map_commands.command("check")
 @_map_store
 @_root
-@click.option("--all", "every", is_flag=True, help="Also list the places of the map without an entry now.")
+@click.option("--all", "every", is_flag=True, help="Also list places of the map that have no entry.")
 @click.pass_context
 def check_(context: click.Context, store: str, root: str, every: bool) -> None:
-    """Report entries that are not on the map or cannot be read. The exit status is 1 if there are any."""
+    """Report entries that are not on the map or cannot be decoded. The exit status is 1 if there are any."""
     findings = check(_entries(store, trees(root)), trees(root))
     say(findings.text(every=every))
     context.exit(0 if findings.good else 1)
 
 
 def _entries(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
-    """List the entries of these trees, each tree as of one moment."""
+    """Return the entries of these trees; those of one tree are a consistent snapshot."""
     try:
         return asyncio.run(_entries_of(store or read(find(None)).store_url, *(tree.root for tree in among)))
     except StoreError as error:
@@ -266,7 +268,7 @@ def _entries(store: str, among: Sequence[StoreTree]) -> Sequence[Entry]:
 
 
 async def _entries_of(url: str, *prefixes: str) -> Sequence[Entry]:
-    """List the entries below each prefix, in this order."""
+    """Return the entries below each prefix, in the order of the prefixes."""
     reader = await open_to_read(url)
     try:
         return [entry for prefix in prefixes for entry in await reader.list(prefix)]

@@ -1,4 +1,4 @@
-"""Open stores by URL, each kind loaded only when it is used, and report soon that one does not answer."""
+"""Open stores by URL, import each kind only when it is used, and warn soon if a store does not answer."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ T = TypeVar("T")
 log = logging.getLogger("headgate")
 
 SILENCE_S = 1.5
-"""Seconds without an answer after which that is reported."""
+"""Seconds without an answer after which to warn."""
 
 
 class StoreAway(AwayError):
-    """Report that no server answers now; one may later."""
+    """Report that no server answers now; a later attempt may succeed."""
 
 
 def user_error(error: StoreError) -> UserError:
-    """Translate an error of a store: `StoreAway` if no server answers."""
+    """Convert an error of a store to a UserError: to `StoreAway` if no server answers."""
     return StoreAway(str(error)) if isinstance(error, Unavailable) else UserError(str(error))
 
 
@@ -43,7 +43,7 @@ async def open_url(url: str) -> Backend:
 
 async def open_to_read(url: str) -> Backend:
     """Open a store for reading while another process writes it; a path names an SQLite file. Raise UserError."""
-    # SQLite has one writer, which holds the lock of the file; a reader opens it beside that process.
+    # SQLite's only writer holds the lock of the file; SqliteReader works without it.
     if "://" in url and not url.startswith(SQLITE):
         return await open_url(url)
     try:
@@ -55,20 +55,20 @@ async def open_to_read(url: str) -> Backend:
 
 
 def shown(url: str) -> str:
-    """Return the kind of the store and its hosts, without secrets."""
+    """Return the URL of a store without credentials."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 async def open_with_warnings(url: str) -> Backend:
-    """Open like `open_url`, and log when the store does not answer, now and later. Raise UserError."""
+    """Open a store like `open_url`, and warn whenever it does not answer, now and later. Raise UserError."""
     with _noticed(lambda: _say(url)):
         return SilenceWarningBackend(await open_url(url), shown(url))
 
 
 def _say(url: str) -> None:
     say(
-        f"The store {shown(url)} does not answer; still trying.  Is it running, and can this machine reach it?",
+        f"The store {shown(url)} does not answer; still trying. Is it running, and can this machine reach it?",
         err=True,
     )
 
@@ -84,7 +84,7 @@ def _noticed(say: Callable[[], None]) -> Any:  # the type of contextlib
 
 
 class SilenceWarningBackend:
-    """Wrap a `Backend`, and log once when it is silent and when it answers again."""
+    """Wrap a `Backend`, and log once when it stops answering, and once when it answers again."""
 
     def __init__(self, inner: Backend, name: str) -> None:
         self._inner, self._name = inner, name
@@ -96,12 +96,12 @@ class SilenceWarningBackend:
     def _say(self) -> None:
         if not self._silent:
             self._silent = True
-            log.warning("the store %s has not answered for %.1f s; waiting for it", self._name, SILENCE_S)
+            log.warning("the store %s has not answered for %.1f s; still waiting", self._name, SILENCE_S)
 
     async def _awaited(self, work: Coroutine[Any, Any, T]) -> T:
         with _noticed(self._say):
             answer = await work
-        # A call that fails does not come here: an error is not an answer, and the warning stands.
+        # A failed call raises above and does not get here: an error does not count as an answer.
         if self._silent:
             self._silent = False
             log.warning("the store %s answers again", self._name)
@@ -117,7 +117,7 @@ class SilenceWarningBackend:
         return await self._awaited(self._inner.commit(checks, ops))
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
-        # A watch is silent for as long as nothing changes, so it is not timed.
+        # Do not time a watch: it is silent as long as nothing changes.
         return self._inner.watch(prefix)
 
     async def grant(self, ttl_s: float) -> Lease:

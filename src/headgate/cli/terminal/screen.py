@@ -1,4 +1,4 @@
-"""Draw tables and blocks on the terminal that a command prints to, once or live."""
+"""Draw tables and blocks in a terminal, once or as a live display."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.cli.terminal.text import CODES, ELLIPSIS, Style, Text
 GAP = 2
 """Spaces between two columns of a table."""
 ALIGNED_MAX = 1_000
-"""Width up to which columns are aligned; a wider cell is printed whole, and the cells after it move to the right."""
+"""Width up to which columns are aligned; a wider cell is printed in full, and shifts the cells after it."""
 SIZE = (80, 24)
 """Columns and rows to assume for a terminal that does not report its size."""
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
@@ -26,14 +26,14 @@ HOME, ERASE_LINE, ERASE_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 class Drawing(Protocol):
-    """Declare what can be printed."""
+    """Declare the interface of everything that `Terminal` can print."""
 
     def lines(self, width: int | None = None) -> list[Text]:
-        """Return the lines for a terminal of `width` columns; None: there is no limit."""
+        """Return the lines for a terminal of `width` columns; None means no limit."""
 
 
 class Block:
-    """Hold drawings that stand one below the other."""
+    """Stack drawings one below the other."""
 
     def __init__(self, *parts: Drawing) -> None:
         self._parts = parts
@@ -43,13 +43,13 @@ class Block:
 
 
 def paragraph(text: str, style: Style = "") -> Block:
-    """Return a text of several lines; `Text`, which is a single line, would show line breaks as escapes."""
+    """Return a drawing of text with several lines; `Text` is a single line and would escape line breaks."""
     return Block(*(Text(line, style) for line in text.split("\n")))
 
 
 class TextTable:
-    """Hold rows of cells, which are as wide as they need to be; if the terminal is too narrow, the cells of the
-    widest columns are wrapped, or cropped with `crop`."""
+    """Hold rows of cells. Columns are as wide as necessary; if the terminal is too narrow, the cells of the widest
+    columns are wrapped or, with `crop`, cropped."""
 
     def __init__(self, *heads: str, title: str = "", crop: bool = False) -> None:
         self._title, self._crop = title, crop
@@ -63,7 +63,7 @@ class TextTable:
         self._rows.append(text)
 
     def lines(self, width: int | None = None) -> list[Text]:
-        # Lines across all columns do not count for the widths.
+        # Lines across all columns do not affect the widths.
         cells = [row for row in self._rows if isinstance(row, tuple)]
         widths = [max(cell.columns for cell in column) for column in zip_longest(*cells, fillvalue=Text())]
         widths = [min(each, ALIGNED_MAX) for each in widths]
@@ -85,20 +85,20 @@ class TextTable:
 
 
 def _shrunk(widths: list[int], room: int) -> list[int]:
-    """Give narrow columns the width they need, and the others equal shares of the rest."""
+    """Return widths that fit into `room`: narrow columns keep theirs, and the others share the rest equally."""
     given = list(widths)
     for done, n in enumerate(sorted(range(len(widths)), key=widths.__getitem__)):
-        # Narrowest first: what a column does not need is shared by the wider ones that follow.
+        # Narrowest first: wider columns share the space that a column does not need.
         given[n] = max(1, min(widths[n], room // (len(widths) - done)))
         room -= given[n]
     return given
 
 
 def _aligned(cells: Iterable[Text], widths: list[int]) -> Text:
-    """Join cells to a line without trailing spaces."""
+    """Join cells into a line without trailing spaces."""
     made, missing = Text(), 0
     for cell, width in zip(cells, widths, strict=False):
-        # An empty cell only adds to the gap, so that no line ends with blanks.
+        # An empty cell only widens the gap, so that no line ends with spaces.
         if cell.pieces:
             made.pieces += (*Text(" " * missing).pieces, *cell.pieces)
             missing = 0
@@ -107,7 +107,7 @@ def _aligned(cells: Iterable[Text], widths: list[int]) -> Text:
 
 
 class Terminal:
-    """Print to standard output, or to `out`. Anything but a terminal gets plain text, of any width."""
+    """Print to standard output, or to `out`. If that is not a terminal, print plain text of any width."""
 
     def __init__(self, out: TextIO | None = None, environment: Mapping[str, str] = os.environ) -> None:
         self.out = out or sys.stdout
@@ -120,7 +120,7 @@ class Terminal:
         self.styles = self._styles() if self.moves or (environment.get("FORCE_COLOR") and not dumb) else frozenset()
 
     def _styles(self) -> frozenset[Style]:
-        # NO_COLOR forbids colours; bold and dim are none.
+        # NO_COLOR forbids colours, but bold and dim are not colours.
         return frozenset(("bold", "dim")) if self._environment.get("NO_COLOR") else frozenset(CODES)
 
     @property
@@ -138,11 +138,11 @@ class Terminal:
 
     @property
     def width(self) -> int | None:
-        """Return the columns, or None if lines have no limit."""
+        """Return the number of columns, or None if the width is not limited."""
         return self.size[0] if self.is_terminal else None
 
     def print(self, what: Drawing | str = "", style: Style = "") -> None:
-        """Print a drawing, or a text as one line."""
+        """Print a drawing, or a string as one line."""
         drawing = Text(what, style) if isinstance(what, str) else what
         shown = "".join(f"{line.painted(self.styles)}\n" for line in drawing.lines(self.width))
         if self.live:
@@ -151,20 +151,20 @@ class Terminal:
             self.send(shown)
 
     def send(self, text: str) -> None:
-        """Send text that is already harmless, including its control sequences."""
+        """Write text that contains no untrusted control sequences."""
         self.out.write(text)
         self.out.flush()
 
 
 class Printing(Protocol):
-    """Declare what prints a line, as a terminal does."""
+    """Declare the type of functions that print a line, such as `Terminal.print`."""
 
     def __call__(self, what: str, style: Style = "") -> None: ...
 
 
 class LiveDrawing:
-    """Draw in place: on the alternate `screen`, or below lines that are printed meanwhile. The drawing disappears
-    at the end, even after an error. If the terminal cannot overwrite lines, nothing is drawn."""
+    """Update a drawing in place: on the alternate `screen`, or below lines that are printed in the meantime. Remove it
+    at the end, even after an error. Draw nothing if the terminal cannot overwrite lines."""
 
     def __init__(self, terminal: Terminal, screen: bool = False) -> None:
         self._terminal, self._screen = terminal, screen
@@ -185,7 +185,7 @@ class LiveDrawing:
             self._terminal.send(SHOW + LEAVE if self._screen else self._start() + ERASE_BELOW + SHOW)
 
     def update(self, drawing: Drawing) -> None:
-        """Draw it, if it differs from what is shown."""
+        """Draw it, if it differs from the current drawing."""
         if not self._terminal.moves:
             return
         size = width, height = self._terminal.size
@@ -198,12 +198,13 @@ class LiveDrawing:
         self._shown, self._size = lines, size
 
     def above(self, text: str) -> None:
-        """Print lines that stay, above the drawing."""
+        """Print permanent lines above the drawing."""
         shown = self._painted(self._shown, self._size[0]) if self._size else ""
         self._terminal.send(self._start() + ERASE_BELOW + text + shown)
 
     def _start(self) -> str:
-        """Move to the drawing's first line; in a terminal that has become narrower, a line may take several rows."""
+        """Return the sequence that moves to the drawing's first line. In a terminal that has become narrower, a line
+        may take several rows."""
         if self._screen:
             return HOME
         width = self._terminal.size[0]
@@ -211,8 +212,8 @@ class LiveDrawing:
         return f"\r\x1b[{rows - 1}A" if rows > 1 else "\r"
 
     def _painted(self, lines: list[Text], width: int) -> str:
-        """Write over the lines without erasing first, so that nothing flickers. Only full lines are erased before:
-        erasing the rest of the line afterwards would remove their last character."""
+        """Return text that overwrites the lines without erasing them first, which would flicker. Full-width lines are
+        erased first nevertheless: to erase the rest of the line afterwards would remove their last character."""
         *most, last = lines or [Text()]
         shown = [(line.painted(self._terminal.styles), line.columns < width) for line in most]
         over = (f"{text}{ERASE_LINE}" if short else f"{ERASE_LINE}{text}" for text, short in shown)

@@ -11,15 +11,15 @@ from headgate.base.texts import line
 
 Style = Literal["", "bold", "dim", "red", "green", "yellow", "blue", "cyan"]
 CODES: Mapping[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "cyan": 36}
-"""Style -> code that starts it."""
+"""Style -> SGR code that starts it."""
 CHARACTERS_MAX = 1_000_000
 """Limit on the characters of a line; the rest is not printed."""
 GLYPH_MAX = 16
-"""Limit on the characters of a glyph; marks beyond it are left out."""
+"""Limit on the characters of a glyph; further combining marks are dropped."""
 TAB = 4
 ELLIPSIS = "…"
 CARRIER = "\u25cc"
-"""Shown below a mark without a character of its own, so that it does not attach to other text."""
+"""Base for a combining mark at the start of a text, so that it does not combine with other text."""
 _JOINERS = "\u200b\u200c\u200d"
 _AS_PICTURE = "\ufe0f"
 """Variation selector that turns the character before it into a picture, twice as wide in most terminals."""
@@ -27,8 +27,8 @@ _AS_PICTURE = "\ufe0f"
 
 @lru_cache(4096)
 def _width(character: str) -> int:
-    """Return the columns of a character; where terminals differ, the larger number."""
-    if character in _JOINERS or "\u1160" <= character <= "\u11ff":  # vowels and ends of Korean syllables
+    """Return the columns of a character; if terminals differ, the larger number."""
+    if character in _JOINERS or "\u1160" <= character <= "\u11ff":  # Hangul vowels and final consonants
         return 0
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
@@ -36,7 +36,7 @@ def _width(character: str) -> int:
 
 
 class Glyph(NamedTuple):
-    """Hold a character with its marks, which is never cut apart."""
+    """Hold a character with its combining marks, which must stay together."""
 
     text: str
     columns: int
@@ -56,21 +56,20 @@ def glyphs(text: str, style: Style = "") -> list[Glyph]:
 
 
 def columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return the number of terminal columns that a text takes."""
     return len(text) if text.isascii() else sum(glyph.columns for glyph in glyphs(text))
 
 
 class Text:
-    """Hold one line of pieces with a style each. The text may come from anybody: control characters, line breaks
-    and marks of direction are shown as escapes; they are never sent to the terminal, and their width is counted
-    correctly."""
+    """Hold one line, made of styled pieces. The text may be untrusted: control characters, line breaks and direction
+    marks are replaced by visible escapes."""
 
     __slots__ = ("pieces",)
 
     def __init__(self, text: str = "", style: Style = "") -> None:
         self.pieces: tuple[tuple[str, Style], ...] = ()
         if clean := line(text, CHARACTERS_MAX).expandtabs(TAB):
-            # A mark at the start would attach to whatever was printed before it, outside this text.
+            # A combining mark at the start would combine with the text printed before this one.
             self.pieces = ((clean if _width(clean[0]) else CARRIER + clean, style),)
 
     def __add__(self, other: Text) -> Text:
@@ -85,7 +84,7 @@ class Text:
         return sum(columns(text) for text, _ in self.pieces)
 
     def lines(self, width: int | None = None) -> list[Text]:
-        """Return the line uncut: the terminal wraps what is too long, and copying yields one line."""
+        """Return the uncut line: the terminal wraps a long line, and copying it yields one line."""
         return [self]
 
     def painted(self, shown: Collection[Style]) -> str:
@@ -93,7 +92,7 @@ class Text:
         return "".join(f"\x1b[{CODES[style]}m{text}\x1b[0m" if style in shown else text for text, style in self.pieces)
 
     def cropped(self, width: int) -> Text:
-        """Return as much as fits in `width` columns, with an ellipsis for the rest."""
+        """Return the line cut to `width` columns, with an ellipsis at the end if something is missing."""
         if self.columns <= width:
             return self
         found = self._glyphs()
@@ -101,17 +100,17 @@ class Text:
         return _of((*found[:end], Glyph(ELLIPSIS, 1, found[end].style)))
 
     def wrapped(self, width: int) -> list[Text]:
-        """Return lines of at most `width` columns, broken between words where that is possible."""
+        """Return lines of at most `width` columns, broken between words if possible."""
         if self.columns <= width:
             return [self]
-        # A glyph wider than the whole line would never fit, and the loop below would not end.
+        # Replace glyphs wider than a line: they would never fit, and the loop below would not end.
         found = [glyph if glyph.columns <= width else Glyph(ELLIPSIS, 1, glyph.style) for glyph in self._glyphs()]
         lines, start = [], 0
         while start < len(found):
             end = following = _fitting(found, start, width)
             if end < len(found) and (space := _space(found, start, end)):
                 end = following = space
-                # A new line does not begin with the blanks at which the one before was broken.
+                # Drop the spaces at the break.
                 while following < len(found) and found[following].text == " ":
                     following += 1
             lines.append(_of(found[start:end]))
@@ -123,7 +122,7 @@ class Text:
 
 
 def joined(texts: Iterable[Text], between: str = "") -> Text:
-    """Join texts to one line, with `between` between them."""
+    """Join texts into one line, with `between` between them."""
     made = Text()
     for text in texts:
         made.pieces += (*Text(between if made.pieces else "").pieces, *text.pieces)
@@ -131,7 +130,7 @@ def joined(texts: Iterable[Text], between: str = "") -> Text:
 
 
 def _of(found: Iterable[Glyph]) -> Text:
-    """Make a text of glyphs that are already harmless."""
+    """Make a text from glyphs without control characters."""
     made, pieces = Text(), list[tuple[list[str], Style]]()
     for glyph in found:
         if not pieces or pieces[-1][1] != glyph.style:
@@ -142,7 +141,7 @@ def _of(found: Iterable[Glyph]) -> Text:
 
 
 def _fitting(found: list[Glyph], start: int, width: int) -> int:
-    """Return the index at which the part that fits ends."""
+    """Return the index of the first glyph that no longer fits."""
     end = start
     while end < len(found) and found[end].columns <= width:
         width -= found[end].columns

@@ -237,9 +237,9 @@ def test_a_graph_of_any_form(compare, odd):
     ("answers", "said"),
     [
         ({**ANSWERS, "tenants": [{"name": "other"}]}, "no tenant acme; it has other; choose with --tenant"),
-        ({**ANSWERS, "tenants": b"<html>"}, "is this the root of the pages"),
-        ({**ANSWERS, "tenants": 401}, "wants a token"),
-        ({**ANSWERS, JOB: 403}, "wants a token"),
+        ({**ANSWERS, "tenants": b"<html>"}, "give the root URL of the pages"),
+        ({**ANSWERS, "tenants": 401}, "requires a token"),
+        ({**ANSWERS, JOB: 403}, "requires a token"),
     ],
 )
 def test_what_cannot_be_asked_is_said(compare, answers, said):
@@ -290,7 +290,7 @@ async def test_an_endless_answer_is_cut():
 
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
     server = ReferenceServer("https://zuul.example", "", transport, answer_max_bytes=5_000)
-    with pytest.raises(UserError, match="the answer has more than 5 kB"):
+    with pytest.raises(UserError, match="the answer is larger than 5 kB"):
         await compare_and_close({}, ONLY, server, lambda done, of: None)
 
 
@@ -349,11 +349,11 @@ def test_what_only_the_server_reads_and_what_cannot_be_read_here_is_told(compare
         ("hub/lib", ""),
     ]
     whys = [why for *_, why in apart(found)]
-    assert whys[0] == "the server reads a branch that is not there here" and "hub/lib" in whys[2]
+    assert whys[0] == "the server reads this branch, but the branch does not exist here" and "hub/lib" in whys[2]
 
 
 def test_nothing_to_compare_is_no_good_news(compare, offline):
-    with pytest.raises(UserError, match="no branch old is read of any project"):
+    with pytest.raises(UserError, match="none of the selected projects has a branch old"):
         compare(ANSWERS, only=Only((), ("old",)))
     done = offline().run("check", "--branch", "master")
     assert done.exit_code == 2 and "--branch needs --against" in done.stderr

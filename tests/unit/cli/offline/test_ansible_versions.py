@@ -49,10 +49,7 @@ def test_check_says_who_asks_for_which_version_and_whether_it_is_here(offline):
     assert line.endswith("not installed here; on every executor run: headgate ansible install 11")
     assert "No Effect" not in found
     config.write_text(config.read_text() + "manage_ansible = yes\n")
-    assert (
-        "an executor installs it with the first build that needs it"
-        in made.run("check", "--config", str(config)).output
-    )
+    assert "an executor installs it when a build first needs it" in made.run("check", "--config", str(config)).output
     assert "Ansible 11, for" not in made.run("check", "--json", "--config", str(config)).output
 
 
@@ -73,7 +70,7 @@ def test_versions_are_listed_with_their_state(tmp_path: Path) -> None:
     nine, eleven = json.loads(said("list", "--json", *given).output)
     assert nine == {"version": "9", "core": "2.0.9", "state": "outdated", "place": str(old)}
     assert eleven == {"version": "11", "core": "2.0.11", "state": "installed", "place": str(new)}
-    assert "`headgate ansible install 9` renews it" in said("list", *given).output
+    assert "`headgate ansible install 9` updates it" in said("list", *given).output
 
 
 def test_what_a_version_is_made_of_can_be_fetched_elsewhere() -> None:
@@ -81,4 +78,4 @@ def test_what_a_version_is_made_of_can_be_fetched_elsewhere() -> None:
     for words in (("requirements", "8"), ("install", "8")):
         failed = said(*words)
         assert failed.exit_code and "there is no Ansible version 8: jobs may ask for 9 and 11" in str(failed.exception)
-    assert "name versions, or say --all" in said("install", "--all", "9").output
+    assert "give either versions or --all, not both" in said("install", "--all", "9").output

@@ -80,7 +80,7 @@ def test_branches_that_are_not_read_are_not_frozen(offline):
     made.write("hub/ops", {"zuul.yaml": (made.repos / "hub/ops/zuul.yaml").read_text() + ops})
     assert made.json("freeze", "--all") == []
     done = made.run("freeze", "--project", "app", "--branch", "master")
-    assert done.exit_code == 2 and "no branch 'master' of app is read" in done.stderr
+    assert done.exit_code == 2 and "app has no branch 'master' with configuration" in done.stderr
 
 
 def test_details_are_shown_on_request(offline):

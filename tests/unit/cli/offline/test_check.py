@@ -64,7 +64,7 @@ def test_for_people_it_is_printed_as_a_compiler_would(offline):
         7 |     gate:
         8 |       jobs: [unit]
           = help: did you mean 'small'?
-          = so: no job runs in gate of hub/app@master
+          = so: no jobs run in gate of hub/app@master
 
         tenant acme: 3 projects, 2 jobs, 0 templates, 2 pipelines, 1 nodeset: 1 error
         """)
@@ -178,7 +178,9 @@ def test_what_is_missing_only_for_an_error_of_its_own_is_told_beneath_it(offline
     assert shown.count("error[") == 1 and shown.endswith("2 errors, of 1 cause\n")
     assert [e["cause"] for e in broken.json("check")["acme"]["errors"]] == [None, 0]
     missing = broken.run("explain", "job", "unit")
-    assert "no job 'unit'; its definition is left out for the error at hub/app master zuul.yaml:4" in missing.output
+    assert (
+        "no job 'unit'; its definition is ignored because of the error at hub/app master zuul.yaml:4" in missing.output
+    )
 
 
 def test_other_commands_say_that_there_are_errors(offline):

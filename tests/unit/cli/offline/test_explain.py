@@ -55,7 +55,7 @@ def test_every_attribute_has_its_variant_file_and_line(offline):
     assert made.run("explain", "job", "unit").stdout == dedent("""\
         unit  in gate of app on master
 
-        made of, each over the ones before:
+        variants, each overrides those above:
            1  base            hub/ops master zuul.yaml:11
            2  unit            hub/app master zuul.yaml:3
            3  unit, attached  hub/app master zuul.yaml:21
@@ -93,7 +93,7 @@ def test_the_same_as_json(offline):
 
 def test_on_another_branch_another_variant_counts(offline):
     shown = offline(ops=OPS, app=APP).run("explain", "job", "unit", "--branch", "stable").stdout
-    assert "unit  on stable\nno project runs it; this is the job by itself" in shown
+    assert "unit  on stable\nno project runs this job; this shows its own definitions" in shown
     assert "timeout              60" in shown
 
 
@@ -101,7 +101,7 @@ def test_a_job_that_comes_to_nothing_says_why(offline):
     made = offline(ops=OPS, app=APP.replace("name: unit\n    run", "name: unit\n    branches: old\n    run"))
     done = made.run("explain", "job", "unit")
     assert done.exit_code == 1
-    assert "it is in no graph: none of its definitions is for branch master" in done.stdout
+    assert "the job is not in the graph: none of its definitions is for branch master" in done.stdout
     made = offline(ops=OPS, app=APP.replace("run: unit.yaml", "run: unit.yaml\n    secrets: [nobody]"))
     done = made.run("explain", "job", "unit")
     assert done.exit_code == 1

@@ -121,7 +121,7 @@ def test_what_a_proposal_breaks_is_told_where(offline):
     assert shown.exit_code == 1
     assert "error[Unknown Configuration Error]: the parent job 'unti' is not defined" in shown.stdout
     assert "help: did you mean 'unit'?" in shown.stdout
-    assert "- gone job deploy  in gate of app@master" in shown.stdout
+    assert "- removed job deploy  in gate of app@master" in shown.stdout
     found = made.json("freeze", "--diff", str(made.root / "overlay"))["acme"]
     assert [e["line"] for e in found["errors"]["new"]] == [10]
     assert [(g["project"], g["gone"]) for g in found["graphs"]] == [("hub/app", ["deploy"])]
