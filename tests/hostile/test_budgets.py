@@ -60,7 +60,7 @@ ATTACKS = {
     "aliases": (f"- job:\n    name: x\n    run: jobs/unit\n    vars:\n{indented(bomb())}", "more than 500000 values"),
     "texts": (
         f"- job:\n    name: x\n    run: jobs/unit\n    vars:\n      a: &a {'x' * 900_000}\n      b: [{'*a, ' * 60}]\n",
-        "holds more than",
+        "this has more than",
     ),
     "deep": ("- job: {name: x, vars: {a: " + "[" * 100_000 + "]" * 100_000 + "}}\n", "more than 200 levels"),
     "values": ("- job: {name: x, vars: {a: [" + "1," * 550_000 + "]}}\n", "more than 500000 values"),

@@ -92,28 +92,34 @@ MINE = """
 RULED = "- job: {name: attack, parent: %s}\n- project: {check: {jobs: [attack]}}\n"
 VARIED = "- project: {check: {jobs: [%s]}}\n"
 REFUSED = {
-    "final-child": (RULED % "sealed, run: look", "the job sealed is final: it has no children"),
-    "final-undone": (RULED % "sealed, final: false, pre-run: look", "the job sealed is final: it has no children"),
+    "final-child": (RULED % "sealed, run: look", "the job sealed is final: no job may inherit from it"),
+    "final-undone": (
+        RULED % "sealed, final: false, pre-run: look",
+        "the job sealed is final: no job may inherit from it",
+    ),
     "final-varied": (VARIED % "sealed: {post-run: look}", "job sealed is final .*may not change post-run"),
     "final-again": (
         "- job: {name: sealed, final: false, run: look}\n" + VARIED % "sealed",
         "already defined in project",
     ),
-    "protected-child": (RULED % "guarded, run: look", "guarded is protected: it has no children in other projects"),
+    "protected-child": (
+        RULED % "guarded, run: look",
+        "guarded is protected: no job of another project may inherit from it",
+    ),
     "protected-undone": (
         RULED % "guarded, protected: false",
-        "guarded is protected: it has no children in other projects",
+        "guarded is protected: no job of another project may inherit from it",
     ),
     "protected-varied": (VARIED % "guarded: {pre-run: look}", "job guarded is protected by .*may not change pre-run"),
     "protected-late": (
         "- job: {name: between, parent: guarded}\n" + RULED % "between, required-projects: [code/lib], run: look",
-        "guarded is protected: it has no children in other projects",
+        "guarded is protected: no job of another project may inherit from it",
     ),
-    "halfway-child": (RULED % "halfway, run: look", "halfway is intermediate: its children must be abstract"),
+    "halfway-child": (RULED % "halfway, run: look", "halfway is intermediate: only abstract jobs may inherit from it"),
     "halfway-itself": (VARIED % "halfway", "abstract"),
     "halfway-undone": (
         RULED % "halfway, intermediate: false, abstract: false, run: look",
-        "halfway is intermediate: its children must be abstract",
+        "halfway is intermediate: only abstract jobs may inherit from it",
     ),
     "halfway-below": (
         "- job: {name: between, parent: halfway, abstract: true}\n" + RULED % "between, run: look",
@@ -143,7 +149,7 @@ REFUSED = {
     "given": (MINE % ", secrets: [{name: where, secret: mine, pass-to-parent: true}]", "attack is post-review"),
     "again": (MINE % "" + "- secret: {name: site, data: {token: x}}\n", "already defined in project"),
     "base": (MINE % "" + "- job: {name: other, parent: null, run: look}\n", "other"),
-    "node": (MINE % ', nodeset: {nodes: [{name: "localhost:22", label: x}]}', "has a meaning in an inventory"),
+    "node": (MINE % ', nodeset: {nodes: [{name: "localhost:22", label: x}]}', "has a special meaning in an inventory"),
     "exposure": (
         MINE % ", secret-exposure: fail, cleanup-run: look, post-run: look, semaphores: [s]",
         "Build succeeded",

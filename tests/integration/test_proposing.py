@@ -137,7 +137,7 @@ def test_settings_name_the_project_of_a_work_tree(bare: Repositories) -> None:
     says(propose, "one")
     run_git("remote", "set-url", "origin", "../../hub/code", at=bare.work("code"))
     assert f"Approved one of code: {one}\n" in says(approve, "one")
-    assert says(approve, "--project", "code", "one").startswith("one of code was approved already")
+    assert says(approve, "--project", "code", "one").startswith("one of code was already approved")
 
 
 def test_where_nothing_says_which_repository_people_are_told_what_to_say(
@@ -147,4 +147,4 @@ def test_where_nothing_says_which_repository_people_are_told_what_to_say(
     for command in (approve, recheck):
         assert "is not a work tree with a remote 'origin'; add --project" in says(command, "one")
     monkeypatch.chdir(bare.work("code"))
-    assert "no work tree with a remote 'upstream'" in says(approve, "--remote", "upstream", "one")
+    assert "is not a work tree with a remote 'upstream'" in says(approve, "--remote", "upstream", "one")

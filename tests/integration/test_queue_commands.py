@@ -140,7 +140,7 @@ async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[QueueHarness,
     none = await ask(config, "bound", "q", "--age", "60")
     assert isinstance(none.exception, UserError) and "no such queue" in str(none.exception)
     await said(config, "post", "q", "first")
-    assert await said(config, "bound", "q") == "q: no bounds\n"
+    assert await said(config, "bound", "q") == "q: no limits\n"
     shown = await said(config, "bound", "q", "--messages", "2", "--full", "drop", "--age", "60")
     assert shown == "q: at most 2 messages in each partition, then drop; messages are kept at most 60 s\n"
     for body in ("second", "third"):
@@ -151,7 +151,7 @@ async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[QueueHarness,
     assert shown == "q: at most 9 bytes in each partition, then drop; messages are kept at most 60 s\n"
     wrong = await ask(config, "bound", "q", "--age", "99999999999")
     assert isinstance(wrong.exception, UserError) and "age_max" in str(wrong.exception)
-    assert await said(config, "bound", "q", "--bytes", "0", "--age", "0") == "q: no bounds\n"
+    assert await said(config, "bound", "q", "--bytes", "0", "--age", "0") == "q: no limits\n"
 
 
 async def test_without_a_server_it_says_so(tmp_path: Path) -> None:

@@ -211,14 +211,14 @@ def test_the_history_goes_along_so_that_links_of_builds_lead_on(tmp_path: Path, 
     assert builds_of(left_behind) == [build]
     (tmp_path / "new" / "state" / "headgate.sqlite").unlink()
     again = run("import", "--config", tmp_path / "new" / "headgate.conf", tmp_path / "file")
-    assert "stays as it is" in again.output and builds_of(tmp_path / "new") == [build]
+    assert "history not imported" in again.output and builds_of(tmp_path / "new") == [build]
 
 
 @pytest.mark.parametrize(
     ("line", "status", "said"),
     [
-        ('{"history":"build","row":{"uuid":"x","table":"y","no":1}}', 0, "5 rows"),
-        ('{"history":"sqlite_master","row":{"name":"build"}}', 0, "4 rows"),
+        ('{"history":"build","row":{"uuid":"x","table":"y","no":1}}', 0, "5 history rows"),
+        ('{"history":"sqlite_master","row":{"name":"build"}}', 0, "4 history rows"),
         ('{"history":"build","row":{"uuid":{"a":1}}}', 1, "but not the history"),
         ('{"history":"build","row":[]}', 1, "not a line of a Headgate export"),
         ('{"history":"build","row":{"uuid":"x","number":9223372036854775807}}', 1, "build is not from Headgate: x: "),

@@ -1,4 +1,4 @@
-"""Limit the size of a configuration. Exceeding a limit is an error of that project alone and affects no other."""
+"""Limit the size of a configuration. A project that exceeds a limit gets an error; other projects are not affected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES_MAX = 5_000
 
 
 class Budgets(NamedTuple):
-    """Limit what is read, and the size of one item. The defaults are several times what large tenants need."""
+    """Limit the size of files and of items. The defaults are several times what large tenants need."""
 
     file_max_bytes: int = FILE_MAX_BYTES
     values_max: int = 500_000

@@ -1,4 +1,4 @@
-"""Determine when a timer goes off: parse cron fields, and find the next matching moment."""
+"""Determine when a timer fires: parse cron fields, and find the next matching moment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from itertools import product
 from typing import NamedTuple
 
 DAYS_MAX = 3_000
-"""Number of days that are searched for a matching one."""
+"""Number of days to search for a matching moment."""
 HOURS = 24
 DAY_S = 86_400
 JITTER_MAX_S = 30 * DAY_S
-"""Limit of the jitter."""
+"""Maximum jitter in seconds."""
 JITTER_DIGITS_MAX = 9
-"""Digits that are read: as many are more than the limit already."""
+"""Number of digits of the jitter to read; a number of this length already exceeds the maximum."""
 WITHIN_JITTER_MAX = 200
-"""Limit of the moments within the jitter of one, on average: all of them are compared to find the next."""
+"""Maximum average number of moments within the jitter of one, since the search for the next one compares them all."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FIELD = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
@@ -29,6 +29,8 @@ class BadTime(Exception):
 
 
 class CronSchedule(NamedTuple):
+    """Hold the values that match in each field."""
+
     minutes: frozenset[int]
     hours: frozenset[int]
     days: frozenset[int]
@@ -44,7 +46,7 @@ def schedule(text: str) -> CronSchedule:
     """Parse `minute hour day month weekday [second [jitter]]`; a moment matches if all fields do. Raise BadTime."""
     fields = text.split()
     if not 5 <= len(fields) <= 7:
-        raise BadTime(f"{text!r} has {len(fields)} fields; there are 5, 6 with seconds, 7 with jitter")
+        raise BadTime(f"{text!r} has {len(fields)} fields; write 5 fields, or 6 with seconds, or 7 with jitter")
     minute, hour, day, month, weekday, second, jitter = (*fields, *("0", "0")[len(fields) - 5 :])
     if not jitter.isdecimal():
         raise BadTime(f"the jitter {jitter!r} is not a number of seconds")
@@ -57,7 +59,7 @@ def schedule(text: str) -> CronSchedule:
         _numbers(second, 0, 59, {}),
         int(jitter.lstrip("0")[:JITTER_DIGITS_MAX] or "0"),
     )
-    # What is longer is cut, since the reference takes any number.
+    # Cap the jitter instead of rejecting it, because the reference accepts any number.
     of_a_day = len(found.hours) * len(found.minutes) * len(found.seconds)
     most_s = min(JITTER_MAX_S, WITHIN_JITTER_MAX * DAY_S // of_a_day)
     return found._replace(jitter_s=min(found.jitter_s, most_s))
@@ -104,9 +106,8 @@ def _all_after(found: CronSchedule, moment: datetime) -> Iterator[datetime]:
 def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | None:
     """Return the first matching moment after `moment` (UTC), with the fields interpreted in a time zone, or None.
 
-    When clocks are put forward, a time that is skipped moves forward by the same amount. When they are put back, a time
-    that occurs twice counts once. In both cases, a schedule that matches every hour continues as if the clocks had not
-    changed.
+    When clocks move forward, a skipped time fires later by the same amount. When clocks move back, a time that occurs
+    twice fires once. In both cases, a schedule that matches every hour continues as if the clocks had not changed.
     """
     if len(found.hours) == HOURS:
         offset = _ahead(moment, zone)
@@ -117,7 +118,7 @@ def next_in(found: CronSchedule, moment: datetime, zone: tzinfo) -> datetime | N
         utc, offset = first - offset, _ahead(first - offset, zone)
         again = next_after(found, utc - timedelta(seconds=1) + offset)
         return again and again - offset
-    # Around a change of clocks, an earlier wall time may be a later moment; from a day before, none is missed.
+    # Around a clock change, an earlier wall time may be a later moment. Start a day earlier, so as to miss none.
     wall = (moment + _ahead(moment, zone)) - timedelta(days=1)
     while (wall_next := next_after(found, wall)) is not None:
         utc = wall_next.replace(tzinfo=zone).astimezone(UTC)
@@ -133,7 +134,8 @@ def _ahead(moment: datetime, zone: tzinfo) -> timedelta:
 
 
 def put_off(found: CronSchedule, moment: datetime, name: str) -> datetime:
-    """Add the schedule's jitter to a moment. The jitter follows from the name and the moment alone."""
+    """Add the schedule's jitter to a moment. The jitter depends only on the name and the moment, so that every process
+    computes the same one."""
     number = int.from_bytes(sha256(f"{name} {moment.isoformat()}".encode()).digest()[:8])
     return moment + timedelta(seconds=number % (found.jitter_s + 1))
 
@@ -141,12 +143,12 @@ def put_off(found: CronSchedule, moment: datetime, name: str) -> datetime:
 def next_put_off(found: CronSchedule, moment: datetime, name: str) -> datetime | None:
     """Return the first moment after `moment` (UTC) with its jitter added, or None.
 
-    A moment that lies before `moment` counts if its jitter ends later. So the result depends only on what is given, and
-    a caller that asks between the two times misses nothing.
+    A matching moment before `moment` counts if its jitter ends after `moment`. So a caller that asks between the two
+    times does not miss it.
     """
     first: datetime | None = None
     for one in _all_after(found, moment - timedelta(seconds=found.jitter_s)):
-        # Jitter only delays, so no later moment can come before this one.
+        # Jitter only delays, so no later moment can fire before the one found.
         if first is not None and one >= first:
             break
         late = put_off(found, one, name)

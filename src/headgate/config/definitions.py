@@ -14,7 +14,7 @@ from headgate.config.parse import ParsedBranch, Stanza
 from headgate.config.patterns import any_fullmatch
 
 Key = tuple[str, str]
-"""(kind, name) that a stanza defines; the name of a project stanza is canonical, or its key is PATTERNS."""
+"""(kind, name) that a stanza defines. For a project stanza, the name is canonical, or the key is PATTERNS."""
 PATTERNS = ("project", "^")
 """Key of all project stanzas whose name is a regular expression."""
 SINGLE = ("nodeset", "secret", "image", "flavor", "label", "semaphore", "section", "provider", "queue")
@@ -37,7 +37,7 @@ def _noop() -> list[Stanza]:
 
 @dataclass(slots=True)
 class Index:
-    """Hold what is needed to derive another layout from a layout."""
+    """Hold the data that is needed to derive another layout from a layout."""
 
     claims: dict[Key, tuple[Stanza, ...]] = field(default_factory=dict)
     """Stanzas that define each key, in the order that decides which comes first."""
@@ -82,19 +82,18 @@ class LayoutDefinitions:
     """Kind -> name -> definition, for the kinds in SINGLE."""
     errors: tuple[ConfigError, ...] = ()
     findings: LinkErrors = field(default_factory=LinkErrors)
-    """Findings from which `errors` is made."""
+    """Findings that `errors` combines."""
     index: Index | None = None
-    """Index from which other layouts can be made; None when they cannot be made from this one."""
+    """Index to derive other layouts with; None if no layout can be derived from this one."""
     remembered: dict[str, list[Stanza]] = field(default_factory=dict)
     """Cached answers of `stanzas`: canonical name -> stanzas."""
     _noop: list[Stanza] = field(default_factory=_noop)
 
     @property
     def semaphores(self) -> Mapping[str, int]:
-        """Map each declared semaphore to the number of builds that may hold it at once; an undeclared one admits one
-        build."""
+        """Return the maximum number of concurrent builds for each declared semaphore. An undeclared one admits one."""
         own = {name: stanza.body.get("max", 1) for name, stanza in self.singles["semaphore"].items()}
-        # The operator's number counts; a tenant must not raise the limit of what it shares with others.
+        # The operator's number takes precedence: a tenant must not raise the limit of a shared semaphore.
         return {**own, **self.tenant.semaphores}
 
     @property
@@ -130,7 +129,7 @@ class LayoutDefinitions:
         known = self.remembered.get(project)
         if known is None:
             source = self.source(project)
-            # Every item that is frozen asks for this, and there may be many patterns.
+            # Cache the result: every freeze needs it, and there may be many patterns.
             fits = [s for s in self.patterns if self.configures(s, source)]
             known = self.remembered[project] = self.projects.get(project, []) + fits
         return known

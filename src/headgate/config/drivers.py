@@ -27,38 +27,40 @@ DIALECTS: Mapping[str, Dialect] = {
     "gitea": GITEA,
     "pagure": PAGURE,
 }
-"""Name of each forge's driver -> its dialect. A new one needs a row here, a module with its keys in `config/forges`,
-and a package below `adapters/forges`."""
+"""Name of each forge's driver -> its dialect. To add a forge, add a row here, a module with its keys in
+`config/forges`, and a package below `adapters/forges`."""
 ANY = "any"
-"""Driver of a connection of which only the name is known: it accepts the keys of all drivers."""
-_NO_VARS = "reports have no variables of jobs; the history has what they return"
+"""Driver of a connection of which only the name is known; it accepts the keys of all drivers."""
+_NO_VARS = "reports contain no job variables; the history contains the data that jobs return"
 
 
 class Driver(NamedTuple):
+    """Hold the keys that a driver accepts in a pipeline."""
+
     trigger: Keys | None
-    """Keys of one trigger; None if the driver triggers nothing."""
+    """Keys of one trigger; None if the driver has no triggers."""
     require: Keys | None
     """Keys of `require` and `reject`; None if the driver has neither."""
     reporter: Keys | None
-    """Keys of one reporter; None if the driver reports nothing."""
+    """Keys of one reporter; None if the driver has no reporters."""
     free: bool = False
-    """Whether reporters may have any other key, too."""
+    """Whether reporters may have any other keys, too."""
     lands: tuple[str, ...] = ()
     """Keys of a success reporter that land the change when they are true."""
     deprecated: tuple[str, ...] = ()
     """Keys of a trigger that have a successor; using one is a warning."""
     forgiven: str = ""
-    """Name of the warnings that errors of a trigger become, except for unknown keys; empty if they stay errors."""
+    """Name of warnings that replace errors in a trigger, except for unknown keys; empty if they stay errors."""
     idle: str = ""
-    """Reason why a pipeline's settings for it have no effect here; empty if they have one."""
+    """Reason why a pipeline's settings for it have no effect in Headgate; empty if they have one."""
     posts: bool = False
-    """Whether it reports changes of every connection, not only of its own."""
+    """Whether it reports changes of every connection, not only those of its own."""
     named: tuple[str, ...] = ()
     """Keys of a requirement that name people; they work only where the server authenticates people."""
 
 
 def _of(dialect: Dialect) -> Driver:
-    """Return the driver of a forge, which accepts exactly the keys that have predicates."""
+    """Return the driver of a forge. It accepts exactly the keys that have predicates."""
     return Driver(
         trigger=forms(dialect.trigger),
         require=forms(dialect.require),
@@ -74,13 +76,13 @@ def _of(dialect: Dialect) -> Driver:
 QUEUE = Driver(
     trigger={
         "queue": StanzaKey(queue, required=True, note="each message in it starts an item"),
-        "project": StanzaKey(text, required=True, note="whose jobs run"),
-        "branch": StanzaKey(text, "the project's first"),
+        "project": StanzaKey(text, required=True, note="the project whose jobs run"),
+        "branch": StanzaKey(text, "the project's first branch"),
     },
     require=None,
     reporter={
         "queue": StanzaKey(queue, "gate-TENANT"),
-        "ttl": StanzaKey(count(1, TTL_MAX_S), "259200", "seconds for which it is kept"),
+        "ttl": StanzaKey(count(1, TTL_MAX_S), "259200", "seconds to keep the message"),
     },
     posts=True,
 )
@@ -91,9 +93,9 @@ INVENTORY = Driver(
     trigger={
         "event": events("object-created", "object-updated", "object-deleted"),
         "type": StanzaKey(text, "runm.machine"),
-        "filter": StanzaKey(text, "everything", "as searches of the inventory have it"),
-        "project": StanzaKey(text, required=True, note="whose jobs run"),
-        "branch": StanzaKey(text, "the project's first"),
+        "filter": StanzaKey(text, "everything", "a filter expression, as in searches of the inventory"),
+        "project": StanzaKey(text, required=True, note="the project whose jobs run"),
+        "branch": StanzaKey(text, "the project's first branch"),
     },
     require=None,
     reporter={
@@ -114,7 +116,7 @@ DRIVERS: dict[str, Driver] = {
     "timer": Driver(
         trigger={
             "time": StanzaKey(many(time), required=True, note="day 0 is Monday"),
-            "dereference": StanzaKey(flag, "false", idle="a branch that has moved is always started again"),
+            "dereference": StanzaKey(flag, "false", idle="an item whose branch has moved always restarts"),
             "debug": StanzaKey(flag, "false", idle=NO_DEBUG_LINES),
         },
         require=None,
@@ -126,22 +128,24 @@ DRIVERS: dict[str, Driver] = {
                 many(words("parent-change-enqueued", "project-change-merged", "image-build", "image-validate")),
                 required=True,
             ),
-            "pipeline": StanzaKey(texts, "all", "where the parent was enqueued"),
+            "pipeline": StanzaKey(texts, "all", "the pipeline that the parent was enqueued into"),
             "debug": StanzaKey(flag, "false", idle=NO_DEBUG_LINES),
         },
         require=None,
         reporter={
             "image-built": StanzaKey(
-                flag, note="what the builds return as zuul_image becomes images; only with post-review"
+                flag, note="creates images from the data that builds return as zuul_image; only with post-review"
             ),
-            "image-validated": StanzaKey(flag, note="machines may, or may not, be made of it; only with post-review"),
+            "image-validated": StanzaKey(
+                flag, note="records whether machines may be created from the image; only with post-review"
+            ),
         },
     ),
     "smtp": Driver(
         None,
         None,
         {
-            "to": StanzaKey(text, "default_to of the connection", "addresses, with commas between"),
+            "to": StanzaKey(text, "default_to of the connection", "addresses, separated by commas"),
             "from": StanzaKey(text, "default_from of the connection"),
             "subject": StanzaKey(
                 text, note="with {change}, {change.subject}, {pipeline}, {project}, {branch}, {result} …"
@@ -150,7 +154,7 @@ DRIVERS: dict[str, Driver] = {
         posts=True,
     ),
     "http": Driver(None, None, {}, posts=True),
-    "chat": Driver(None, None, {"title": StanzaKey(text, note="as subject of smtp")}, posts=True),
+    "chat": Driver(None, None, {"title": StanzaKey(text, note="like subject of smtp")}, posts=True),
     "mqtt": Driver(
         None,
         None,
@@ -158,7 +162,7 @@ DRIVERS: dict[str, Driver] = {
             "topic": StanzaKey(
                 text,
                 "{tenant}/zuul/{pipeline}/{project}/{branch}/{change}",
-                "with these, {patchset} and {ref}",
+                "may contain these, {patchset} and {ref}",
             ),
             "qos": StanzaKey(count(0, 2), "0"),
             "include-returned-data": StanzaKey(flag, "false", idle=_NO_VARS),
@@ -169,7 +173,9 @@ DRIVERS: dict[str, Driver] = {
         None,
         None,
         {
-            "index": StanzaKey(text, "zuul.{tenant}-%Y.%m.%d", "with %Y %y %m %d %H %V %G %U of the report's time"),
+            "index": StanzaKey(
+                text, "zuul.{tenant}-%Y.%m.%d", "may contain %Y %y %m %d %H %V %G %U of the report's time"
+            ),
             "index-vars": StanzaKey(flag, "false", idle=_NO_VARS),
             "index-returned-vars": StanzaKey(flag, "false", idle=_NO_VARS),
         },

@@ -23,12 +23,11 @@ from headgate.config.parse import TOO_LARGE, ParseCache, ParsedBranch
 Texts = Mapping[str, Mapping[str, Mapping[str, str]]]
 """Project -> branch -> path -> text."""
 NOT_IN_FORCE = "Not In Force"
-"""Name of errors about branches that are held back."""
+"""Name of errors about branches whose configuration is held back."""
 LAYOUTS_MAX = 50
 """Number of proposed layouts that are cached, by content."""
 FOLLOWED_MAX = 100
-"""Largest number of branches that are exchanged in an existing layout; if more have changed, the layout is built
-from scratch."""
+"""Maximum number of branches to replace in an existing layout; if more have changed, rebuild the layout."""
 STATIC = ("semaphore", "section", "provider")
 """Kinds of stanzas for which a proposal is only checked; they take effect once it has landed."""
 
@@ -37,7 +36,7 @@ class LayoutRequest(msgspec.Struct, frozen=True):
     """Hold what a chain of changes proposes, and what to freeze with it."""
 
     buildset: str
-    """Id of the buildset that waits for the answer."""
+    """Id of the buildset that waits for this."""
     pipeline: str
     project: str
     branch: str
@@ -45,13 +44,13 @@ class LayoutRequest(msgspec.Struct, frozen=True):
     files: tuple[str, ...] | None = None
     """Files that the change modifies; None when unknown."""
     texts: Texts = {}
-    """Configuration of the whole chain; empty if it proposes none."""
+    """Configuration of the entire chain; empty if it proposes none."""
     ahead: Texts = {}
     """Configuration of the chain without the change itself."""
     containing: tuple[str, ...] = ()
     """Branches that contain the commit of a tag."""
     parameters: dict[str, Any] = {}
-    """Parameters from the person who enqueued it by hand."""
+    """Parameters from the person who enqueued the item manually."""
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -63,7 +62,7 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 def refusal(request: LayoutRequest, why: str) -> Judgement:
-    """Return the judgement of a request that cannot be judged: no jobs, and an error with the text `why` in the largest
+    """Return the judgement of a request that exceeded a limit: no jobs, and an error with the text `why` in the largest
     file of the change's own project and branch."""
     own = request.texts.get(request.project, {}).get(request.branch, {})
     path = max(own, key=lambda path: len(own[path]), default="")
@@ -73,16 +72,16 @@ def refusal(request: LayoutRequest, why: str) -> Judgement:
 @dataclass(frozen=True, slots=True)
 class _Proposal:
     layout: Layout
-    """Layout with which jobs of the change are chosen."""
+    """Layout that determines the jobs of the change."""
     everything: tuple[ConfigError, ...]
-    """Errors that would exist if the whole proposal landed."""
+    """Errors that would exist if the entire proposal landed."""
     usable: tuple[ConfigError, ...]
     """Errors in the part that takes effect before it lands."""
 
 
 @dataclass(slots=True)
 class TenantLayouts:
-    """Provide the landed layout of a tenant and the layouts that proposals would make."""
+    """Provide the landed layout of a tenant, and the layouts that result from proposals."""
 
     tenant: Tenant
     branches: Branches
@@ -91,8 +90,8 @@ class TenantLayouts:
     _landed_errors: frozenset[ConfigError]
     """Errors of the landed layout."""
     contents: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Project -> branch -> digest of its landed files (`config.operator.model.content_of`). It includes files that are
-    held back, in whose place the layout uses the earlier ones."""
+    """Project -> branch -> digest of its landed files (`config.operator.model.content_of`). This includes files that
+    are held back; for these, the layout uses the previous ones."""
     refused: tuple[ConfigError, ...] = ()
     """Errors in the branches that are held back."""
     _known: dict[tuple[str, ...], _Proposal] = field(default_factory=dict)
@@ -108,8 +107,8 @@ class TenantLayouts:
         before: TenantLayouts | None = None,
         refused: Branches | None = None,
     ) -> TenantLayouts:
-        """Return the layouts of a tenant. `before`, if given, holds its layouts so far, from which the new ones are
-        derived. `refused` holds the branches whose files are held back."""
+        """Return the layouts of a tenant. `before`, if given, holds its previous layouts, to derive the new ones from.
+        `refused` holds the branches whose files are held back."""
         landed = _following(before, tenant, branches) or build_layout(tenant, branches, cache.budgets)
         landed_errors = frozenset(landed.errors)
         return cls(
@@ -129,11 +128,11 @@ class TenantLayouts:
         return (*self.refused, *self.landed.errors)
 
     def content(self, project: str) -> Mapping[str, str]:
-        """Map each branch of a project to the digest of its landed configuration files."""
+        """Return the digests of a project's landed configuration files, by branch."""
         return self.contents.get(project, {})
 
     def reuses(self, pipeline: str, project: str, branch: str) -> bool:
-        """Return whether, by the landed configuration, any job of such a change may have `reuse` set."""
+        """Return whether any job of such a change may have `reuse` set, according to the landed configuration."""
         return reuses(self.landed, pipeline, project, branch)
 
     def judged(self, request: LayoutRequest) -> Judgement:
@@ -168,8 +167,8 @@ class TenantLayouts:
         project and branch of the change itself (None: every project and branch for which the chain proposes files).
         """
         proposal = self._proposal(texts)
-        # Layouts that are derived share the error objects of unchanged files, so identity tells most of them apart at
-        # once; comparing records means comparing their snippets.
+        # Compare by identity first, which is fast: derived layouts share the error objects of unchanged files, and
+        # comparing two records means comparing their snippets.
         same = {id(error) for error in self.landed.errors}
         before = [e for e in self._proposal(ahead).everything if id(e) not in same] if ahead else []
         known = self._landed_errors.union(before) if before else self._landed_errors
@@ -177,7 +176,7 @@ class TenantLayouts:
         new = [
             e for e in proposal.everything if (e.project, e.branch) in changed or (id(e) not in same and e not in known)
         ]
-        # The part that takes effect may lack what the other part would bring. That matters only if the whole is right.
+        # The usable part may depend on the part that has not landed. Report that only if the whole proposal is valid.
         if not any(e.severity == "error" for e in new):
             everything = set(proposal.everything)
             usable = (e for e in proposal.usable if id(e) not in same and e.severity == "error")
@@ -186,7 +185,7 @@ class TenantLayouts:
         return proposal.layout, tuple(dict.fromkeys(new))
 
     def layout(self, texts: Texts) -> Layout:
-        """Return the layout to use for a chain that proposes these texts; the landed one when it proposes nothing."""
+        """Return the layout to use for a chain that proposes these texts; the landed one if it proposes nothing."""
         return self._proposal(texts).layout if texts else self.landed
 
     def _proposal(self, texts: Texts) -> _Proposal:
@@ -198,7 +197,7 @@ class TenantLayouts:
         parsed = self._changed(parsed)
         if not parsed:
             return _Proposal(self.landed, self.landed.errors, ())
-        # Many items of a queue propose the same texts, by themselves or beneath others; one layout serves them all.
+        # Many items of a queue propose the same texts, directly or through changes ahead; they share one layout.
         key = tuple(sorted(p.digest for found in parsed.values() for p in found.values()))
         if key not in self._known:
             if len(self._known) >= LAYOUTS_MAX:
@@ -215,15 +214,15 @@ class TenantLayouts:
         return {project: found for project, found in changed.items() if found}
 
     def _propose(self, parsed: dict[str, dict[str, ParsedBranch]]) -> _Proposal:
-        # Nothing is derived from a proposal, so it needs no index.
+        # No layout is derived from a proposal, so it needs no index.
         everything = exchanged(self.landed, parsed, keep=False)
-        # Playbooks of config-projects have the executor's rights and secrets: before review, nobody may run their own.
+        # Playbooks of config-projects run with the executor's rights and secrets, so unreviewed ones must not run.
         usable = {project: found for project, found in parsed.items() if not self.landed.source(project).trusted}
         if not usable:
             return _Proposal(self.landed, everything.errors, ())
         layout = everything if len(usable) == len(parsed) else exchanged(self.landed, usable, keep=False)
         made = _Proposal(layout, everything.errors, layout.errors)
-        # A proposal could otherwise raise the limits that hold it back, or describe machines that nobody has reviewed.
+        # Otherwise, a proposal could raise the limits that constrain it, or define machines that nobody has reviewed.
         for kind in STATIC:
             layout.singles[kind] = self.landed.singles[kind]
         return made
@@ -233,14 +232,16 @@ def _refusals(landed: Layout, refused: Branches, known: Collection[ConfigError])
     """Yield a note for each branch that is held back, followed by the errors in these branches."""
     places = [(project, branch) for project, found in refused.items() for branch in found]
     for project, branch in places:
-        text = "not in force because of the errors listed with this; the branch's earlier configuration stays in force"
-        yield ConfigError(NOT_IN_FORCE, f"{text}, until it is fixed", project, branch)
+        text = "this branch's configuration is not in force because of the errors listed with this one"
+        yield ConfigError(
+            NOT_IN_FORCE, f"{text}; the previous one stays in force until they are fixed", project, branch
+        )
     if places:
         yield from (error for error in exchanged(landed, refused, keep=False).errors if error not in known)
 
 
 def _counts(source: TenantProject, branch: str) -> bool:
-    # What has landed on a dynamic branch is not read; what is proposed there counts all the same.
+    # Landed configuration on a dynamic branch is not read, but proposals on one take effect.
     return included(source, branch) or (source.is_dynamic(branch) and not source.trusted)
 
 
@@ -249,7 +250,7 @@ def _following(before: TenantLayouts | None, tenant: Tenant, branches: Branches)
     if before is None or before.tenant is not tenant:
         return None
     old = before.branches
-    # The first branch is the default one, on which the order of all definitions depends.
+    # The first branch is the default one; if it changes, the order of all definitions may change.
     if any(p in old and next(iter(old[p]), "") != next(iter(found), "") for p, found in branches.items()):
         return None
     come = {

@@ -1,8 +1,8 @@
-"""Assemble a tenant's configuration into a layout by exchanging files, and answer questions about it.
+"""Assemble a tenant's configuration into a layout by replacing files, and answer questions about it.
 
-Every stanza is a claim to a key, such as the job `unit`. Which of the claims to a key are admitted depends only on
-these claims. The keys that an admitted stanza refers to are recorded, so that the stanza is checked again when one of
-them changes.
+Every stanza claims a key, such as the job `unit`. Which claims to a key are admitted depends only on the claims to that
+key. The layout records the keys that an admitted stanza refers to, and checks the stanza again when one of them
+changes.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ D = TypeVar("D", bound=LayoutDefinitions)
 
 QUEUE_TYPES = ("all-branches", "per-branch", "branch-assigned")
 HELPED_MAX = 100
-"""Number of errors that suggest a similar name."""
+"""Maximum number of errors that suggest a similar name, which is slow to find."""
 _NONE: tuple[Stanza, ...] = ()
 
 
 @dataclass(slots=True)
 class Layout(LayoutDefinitions):
-    """Represent a tenant's layout; `build_layout` makes one."""
+    """Represent a tenant's layout; `build_layout` creates one."""
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
-        """Return whether the project takes part in the pipeline, or may do so: for a tag, only freezing decides."""
+        """Return whether the project takes part in the pipeline, or may: for a tag, only a freeze can decide."""
         target = sections.FreezeTarget(branch, ref, anywhere=not branch and ref.startswith("refs/tags/"))
         try:
             return bool(sections.of(self, pipeline, project, target))
         except Undecided:
-            # The item then enters, and freezing shows it the pattern.
+            # Let the item enter: its freeze then reports the pattern.
             return True
 
     def freeze(
@@ -75,7 +75,7 @@ class Layout(LayoutDefinitions):
         return f"{name or project}@{branch}" if self._queue_type(name) == "per-branch" else name or project
 
     def queue_says(self, project: str, branch: str, key: str) -> bool:
-        """Return whether this flag is set in the queue of the project."""
+        """Return whether this flag is set for the project's queue."""
         queue = self.singles["queue"].get(self._named_queue(project, branch))
         return queue is not None and bool(queue.body.get(key))
 
@@ -90,7 +90,7 @@ class Layout(LayoutDefinitions):
         try:
             return next(assigned, name)
         except Undecided:
-            return name  # freezing reports it
+            return name  # the freeze reports the pattern
 
     def _queues(self, project: str) -> Iterator[tuple[Stanza, str]]:
         """Yield each stanza of the project with each queue that it or one of its templates names."""
@@ -115,24 +115,24 @@ def build_layout(tenant: Tenant, branches: Branches, budgets: Budgets = DEFAULTS
 
 
 def branch_of(layout: Layout, queue: str) -> str | None:
-    """Return the branch of a per-branch queue from its name as `queue_of` returns it, or None for a queue of another
+    """Return the branch of a per-branch queue, given its name as from `queue_of`, or None for a queue of another
     type."""
-    # Names of queues and branches may contain `@`, too: the first cut that leaves a per-branch queue is right.
+    # Names of queues and branches may contain `@`, too: split at the first one that leaves a per-branch queue.
     cuts = (at for at, c in enumerate(queue) if c == "@" and layout._queue_type(queue[:at]) == "per-branch")
     return next((queue[at + 1 :] for at in cuts), None)
 
 
 def exchanged(layout: D, branches: Branches, gone: Collection[Place] = (), *, keep: bool) -> D:
-    """Return the layout with the files of `branches` exchanged and the branches in `gone` removed.
+    """Return the layout with the files of `branches` replaced and the branches in `gone` removed.
 
-    With `keep`, further layouts can be derived from the result; `layout` itself must have been made in that way.
+    With `keep`, further layouts can be derived from the result; `layout` itself must have been created with it.
     """
     return _Exchange(layout, branches, gone, keep=keep).layout
 
 
 class _Exchange(Generic[D]):
     def __init__(self, base: D, branches: Branches, gone: Collection[Place], *, keep: bool) -> None:
-        assert base.index is not None, "a layout that others are made from keeps its index"
+        assert base.index is not None, "a layout that others are derived from has an index"
         self._base, self._from = base, base.index
         self._tenant = base.tenant
         self._come = {(p, branch): parsed for p, found in branches.items() for branch, parsed in found.items()}
@@ -140,7 +140,7 @@ class _Exchange(Generic[D]):
         self.layout = _copied(base, branches, gone)
         self._findings = self.layout.findings
         old, new = self._files()
-        # References are checked only after all keys are decided, because they may point at any of them.
+        # Check references only after all keys are decided, because they may refer to any of them.
         self._checked(self._claimed(old, new))
         self.layout.errors = tuple(self._errors())
         if keep:
@@ -149,7 +149,7 @@ class _Exchange(Generic[D]):
     # --- files
 
     def _files(self) -> tuple[list[Stanza], list[Stanza]]:
-        """Return the removed and the added stanzas, and record the errors of the exchanged files in the findings."""
+        """Return the removed and the added stanzas, and record the errors of the replaced files in the findings."""
         old: list[Stanza] = []
         new: list[Stanza] = []
         for place in (*self._come, *self._gone):
@@ -170,7 +170,7 @@ class _Exchange(Generic[D]):
         gone = set(old)
         come: dict[Key, list[Stanza]] = {}
         admission = Admission(self._tenant)
-        # A key that only loses a claim is decided again, too: another branch may now have the first definition.
+        # Also decide keys again that only lose a claim: another branch may now have the first definition.
         for stanza in gone:
             come.setdefault(admission.key(stanza), [])
         for stanza in new:
@@ -179,21 +179,21 @@ class _Exchange(Generic[D]):
         again: dict[Stanza, None] = {}
         for key in come:
             staying = [s for s in self._from.claims.get(key, _NONE) if s not in gone]
-            # Those that stay are in order already.
+            # The staying claims are already sorted.
             claims = sorted([*staying, *come[key]], key=self.rank) if come[key] else staying
             self._touched[key] = tuple(claims)
             before = self._base.admitted(key)
             self._admit(admission, key, claims)
             after = self.layout.admitted(key)
             again.update((s, None) for s in after if s not in before)
-            # Most edits change what only the stanza itself says, and then its readers, perhaps thousands, need no look.
+            # Most edits do not affect references to the stanza; then its readers, perhaps thousands, need no new check.
             if seen_from_outside(key, before) != seen_from_outside(key, after):
                 again.update((s, None) for s in self._from.readers.get(key, ()) if s not in gone)
-        # The tables were edited in place, and the order of pipelines is that of their definitions.
+        # The tables were edited in place; restore the order of pipelines, which is that of their definitions.
         if any(kind == "pipeline" for kind, _ in come):
             stanzas = sorted((s for (s,) in self.layout.pipeline_stanzas.values()), key=self.rank)
             self.layout.pipelines = {s.name: self.layout.pipelines[s.name] for s in stanzas}
-        # A stanza noted under one key may have been refused under another since.
+        # A stanza noted for one key may have been rejected in the meantime for another.
         return [s for s in again if s in self.layout.admitted(admission.key(s))]
 
     def _admit(self, admission: Admission, key: Key, claims: list[Stanza]) -> None:
@@ -299,7 +299,7 @@ def _copied(base: D, branches: Branches, gone: Collection[Place]) -> D:
         singles={kind: dict(table) for kind, table in base.singles.items()},
         findings=base.findings.copy(),
         index=None,
-        # Answers of the base do not hold here.
+        # Do not copy the cache: its answers are those of the base.
         remembered={},
     )
 
@@ -307,7 +307,7 @@ def _copied(base: D, branches: Branches, gone: Collection[Place]) -> D:
 def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
     for name in project.shadow:
         if tenant.find(name) is None:
-            text = f"{tenant.why_not(name)}; the tenant file says that {project.name} is shadowed by it"
+            text = f"{tenant.why_not(name)}; the tenant file lists it under `shadow` of {project.name}"
             yield ConfigError("Project Not Found", text, project.project)
 
 

@@ -1,4 +1,4 @@
-"""Define the records of providers, with everything that they inherit."""
+"""Define the records of providers and their labels and images, with all inherited settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold a provider's label with everything inherited and every default."""
+    """Hold a provider's label, with inherited settings and defaults applied."""
 
     name: str
     label: dict[str, Any]
@@ -18,7 +18,7 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
     max_nodes: int = -1
     """Largest number of machines of this label that the tenant may have; -1 for no limit."""
     digest: str = ""
-    """Digest of all that a machine is made from; when it differs, the machine is a different one."""
+    """Digest of all settings that affect a machine; a machine with another digest is outdated."""
     also: tuple[str, ...] = ()
     """Aliases of some of its static machines."""
 
@@ -29,12 +29,12 @@ class FlatLabel(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def slots(self) -> int:
-        """Return how many builds one of its machines runs at a time."""
+        """Return how many builds one of its machines runs concurrently."""
         return int(self.label.get("slots") or 1)
 
 
 STATIC = "static"
-"""Driver of existing machines, which are listed and neither made nor removed."""
+"""Driver of existing machines, which are listed in the configuration and neither created nor deleted."""
 
 
 class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -50,17 +50,17 @@ class FlatImage(msgspec.Struct, frozen=True, omit_defaults=True):
     format: str
     """Format of the files that are uploaded to the provider."""
     image: dict[str, Any] = {}
-    """Settings of the image, with everything inherited and every default."""
+    """Settings of the image, with inherited settings and defaults applied."""
     digest: str = ""
-    """Digest of what is uploaded; providers of one connection with equal digests share the upload."""
+    """Digest of the upload; providers of one connection with equal digests share the upload."""
     retain: int = 2
-    """Number of builds that are kept."""
+    """Number of builds to keep."""
     rebuild_age_s: int = 0
-    """Age in seconds at which the image is built again; 0 if it is never built again automatically."""
+    """Age in seconds at which the image is rebuilt automatically; 0 for never."""
 
 
 class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent one place where machines are made."""
+    """Represent one source of machines."""
 
     name: str
     """Canonical name; two tenants that use it use the same provider."""

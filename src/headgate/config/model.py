@@ -1,4 +1,4 @@
-"""Define the records of the configuration that the rest of the program reads. Pure data."""
+"""Define the records of the configuration that the rest of the program uses. Pure data."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ ANSIBLE = (".yaml", ".yml")
 
 
 class PlaybookSecret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a secret that one playbook may read, still encrypted; `config.files.document.revealed` opens it."""
+    """Represent a secret that one playbook may read, still encrypted; `config.files.document.revealed` decrypts it."""
 
     name: str
     """Name of the variable that holds it."""
     project: str
-    """Canonical name of the project whose key opens it."""
+    """Canonical name of the project whose key decrypts it."""
     connection: str = ""
     data: dict[str, Any] = {}
-    """JSON; an encrypted text is `{"!encrypted/pkcs1-oaep": [base64, …]}`."""
+    """JSON; an encrypted string is `{"!encrypted/pkcs1-oaep": [base64, …]}`."""
     oidc: dict[str, Any] | None = None
     """Settings of a token that is issued instead: algorithm, ttl (seconds), iss, claims."""
 
@@ -65,7 +65,7 @@ class Playbook(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def in_image(self) -> bool:
-        """Return whether it runs in the image of its job: the programs of untrusted projects do."""
+        """Return whether it runs in the image of its job; only programs of untrusted projects do."""
         return not self.trusted and not self.path.endswith(ANSIBLE)
 
 
@@ -82,7 +82,7 @@ class RequiredProject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IncludeVars(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a file of variables, which everything in the configuration overrides."""
+    """Represent a file of variables, which all variables in the configuration override."""
 
     name: str
     """Path in the repository."""
@@ -108,7 +108,7 @@ class ProjectFilter(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Parameter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a parameter that may be given when something is enqueued by hand."""
+    """Represent a parameter that people may set when they enqueue an item manually."""
 
     name: str
     type: str = "string"
@@ -202,9 +202,9 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     reuse: bool = False
     """Whether a build that succeeded on the same inputs replaces a new one. Added by Headgate."""
     noop: bool = False
-    """Whether it is the built-in job, which always succeeds and never goes to an executor."""
+    """Whether it is the built-in job noop, which always succeeds and never goes to an executor."""
     inheritance: tuple[str, ...] = ()
-    """Applied variants, in order, for people: `job project branch file:line` each."""
+    """Applied variants in order, each as `job project branch file:line`."""
     key: str = ""
     """Id within its graph if the name is not unique because several changes have jobs of that name; otherwise empty."""
     refs: tuple[int, ...] = ()
@@ -217,14 +217,14 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def in_image(self) -> str:
-        """Return the image of the job, for people, or an empty string if it names none or nothing would run in it."""
+        """Return the image of the job for display, or an empty string if it names none or nothing would run in it."""
         books = (*self.pre_run, *self.run, *self.post_run)
         wanted = any(book.in_image or book.path.endswith(ANSIBLE) for book in books)
         return (self.image or self.image_file) if wanted else ""
 
     @property
     def zuul_vars(self) -> dict[str, Any]:
-        """Return attributes for the job's `zuul` variable (JSON), including those that have no effect here."""
+        """Return attributes for the job's `zuul` variable (JSON), including those without effect in Headgate."""
         more = {"image_build_name": self.image_build_name} if self.image_build_name else {}
         return {"ansible_version": self.ansible_version, "deduplicate": self.deduplicate, **more}
 
@@ -252,7 +252,7 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     reporters: tuple[FrozenJob, ...] = ()
     """Jobs of type reporter, which run after success has been reported, apart from the other jobs."""
     errors: tuple[ConfigError, ...] = ()
-    """Errors because of which the item runs nothing and reports a configuration error."""
+    """Errors; if there are any, the item runs nothing and reports a configuration error."""
 
     @cached_property
     def by_id(self) -> dict[str, FrozenJob]:
@@ -271,7 +271,7 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def needed_by(self) -> dict[str, list[tuple[str, bool]]]:
-        """Map the id of each job to the jobs that depend on it, as (id, whether softly)."""
+        """Return the jobs that depend on each job, by its id, as (id, whether softly)."""
         found: dict[str, list[tuple[str, bool]]] = {}
         for job in self.jobs:
             for d in self.needs(job):
@@ -288,14 +288,14 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one error of the configuration, with everything needed to find and fix it."""
 
     name: str
-    """Name of the class of error, such as `Pipeline Forbidden`, or `Unknown` for errors of form."""
+    """Name of the class of error, such as `Pipeline Forbidden`, or `Unknown` for syntax errors."""
     text: str
-    """One or two sentences that say what is wrong and what to do."""
+    """One or two sentences: what is wrong, and what to do."""
     project: str = ""
     branch: str = ""
     path: str = ""
     line: int = 0
-    """1-based; 0 when no line applies."""
+    """1-based; 0 if no line applies."""
     snippet: str = ""
     """Lines around the error, with its line marked."""
     severity: str = "error"
@@ -362,7 +362,7 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     lands: tuple[str, ...] = ()
     """Connections whose success reporter lands the change: `land` (git), `submit` (gerrit), `merge` (others)."""
     posts: tuple[str, ...] = ()
-    """Connections whose reports are posted to queues of messages."""
+    """Connections whose reports are posted to message queues."""
     success_message: str = "Build succeeded."
     failure_message: str = "Build failed."
     start_message: str = "Starting {pipeline.name} jobs."
@@ -386,7 +386,7 @@ class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
     """Connections that its triggers, requirements (`require`) and reporters name."""
     disable_after: int | None = None
     rerun_only_failed: bool = False
-    """Whether jobs that passed are not run again for a patchset that failed, if all their inputs are the same. Added by
+    """Whether another run of a failed patchset skips jobs that passed, if all their inputs are unchanged. Added by
     Headgate."""
     reuse: bool = False
     """Default of `reuse` for jobs that do not set it. Added by Headgate."""

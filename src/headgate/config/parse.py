@@ -1,6 +1,6 @@
-"""Parse the files of one branch of a project into stanzas, each of which is checked by itself.
+"""Parse the files of one branch of a project into stanzas, and check each stanza independently.
 
-The result depends neither on other projects nor on other branches, so each content is parsed only once.
+The result does not depend on other projects or branches, so each content is parsed only once.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from headgate.config.model import ConfigError
 from headgate.config.tenants import TenantProject
 
 CACHE_MAX = 40_000
-"""Largest number of parsed branches, and of parsed files, that are cached."""
+"""Maximum number of cached branches, and of cached files."""
 TOO_LARGE = "Configuration Too Large"
 """Name of errors about input that exceeds its budget."""
-_FORBIDDEN = "pipelines are defined in config-projects only; move it there"
+_FORBIDDEN = "only config-projects may define pipelines; move it there"
 T = TypeVar("T")
 
 
@@ -64,7 +64,7 @@ class Stanza:
 
 @dataclass(frozen=True, slots=True)
 class ParsedBranch:
-    """Hold the parsed files of one branch. Digests are equal only if the contents are."""
+    """Hold the parsed files of one branch. Equal digests mean equal contents."""
 
     project: TenantProject
     branch: str
@@ -72,7 +72,7 @@ class ParsedBranch:
     errors: tuple[ConfigError, ...]
     digest: str
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files from which it was made: path -> text."""
+    """Parsed files: path -> text."""
 
 
 class _Content(NamedTuple):
@@ -91,7 +91,7 @@ class ParseCache:
     """Cache parsed branches by project settings, branch and content. A file that was parsed on another branch is not
     parsed again either.
 
-    If there is an `opener`, it opens the secrets of each content once, as a check.
+    An `opener` decrypts the secrets of each content once, as a check.
     """
 
     def __init__(self, opener: SecretOpener | None = None, budgets: Budgets = DEFAULTS) -> None:
@@ -103,7 +103,9 @@ class ParseCache:
         """Number of branches that were parsed rather than found in the cache."""
 
     def parse(self, project: TenantProject, branch: str, files: Mapping[str, str]) -> ParsedBranch:
-        settings = msgspec.json.encode(replace(project, protection=None))  # it does not affect what is read
+        """Parse the files of a branch, or return the cached result."""
+        # Leave out the protection, which does not affect the result.
+        settings = msgspec.json.encode(replace(project, protection=None))
         digest = _digest(settings, branch, *(text for path in sorted(files) for text in (path, files[path])))
         known = self._known.get(digest)
         if known is None:
@@ -125,7 +127,7 @@ def _digest(settings: bytes, *parts: str) -> str:
     digest = hashlib.sha256(settings)
     for part in parts:
         found = part.encode("utf-8", "surrogatepass")
-        # Lengths separate the parts: otherwise the end of one text could move into the next under the same digest.
+        # Include lengths: otherwise text could move from the end of one part to the next without changing the digest.
         digest.update(b"%d:" % len(found))
         digest.update(found)
     return digest.hexdigest()
@@ -152,12 +154,12 @@ def _parse(
     errors: list[ConfigError] = []
     settings = msgspec.json.encode(project)
     found = roots(files, project.extra_config_paths) if project.loads else roots((), ())
-    # Nothing of the branch is read, since a part of it would be another configuration.
+    # If the branch is too large, read nothing: a part of it would be a different configuration.
     if why := _too_much(files, found.read):
         source = Source(project.project, project.connection, branch, found.read[0], project.trusted, "")
         return ParsedBranch(project, branch, (), (source.error(TOO_LARGE, why),), digest, files)
     for path in found.read:
-        # Lone surrogates would fail wherever the text is stored or shown.
+        # Replace lone surrogates: they cause encoding errors wherever the text is stored or shown.
         text = files[path].encode("utf-8", "replace").decode()
         source = Source(project.project, project.connection, branch, path, project.trusted, text)
         key = _digest(settings, text)
@@ -180,9 +182,9 @@ def _parse(
 def _too_much(files: Mapping[str, str], read: Sequence[str]) -> str:
     """Return why the branch is not read, or an empty string if it is within its limits."""
     if len(read) > FILES_MAX:
-        return f"there are {len(read)} files of configuration on this branch; at most {FILES_MAX} are read"
+        return f"this branch has {len(read)} configuration files; at most {FILES_MAX} are allowed"
     if (length := sum(len(files[path]) for path in read)) > BRANCH_MAX_BYTES:
-        return f"the configuration on this branch has {sized(length)}; at most {sized(BRANCH_MAX_BYTES)} are read"
+        return f"the configuration on this branch has {sized(length)}; at most {sized(BRANCH_MAX_BYTES)} are allowed"
     return ""
 
 
@@ -196,9 +198,9 @@ def _content(project: TenantProject, text: str, opener: SecretOpener | None, bud
     found: list[tuple[str, Table, int] | Wrong] = []
     forbidden = False
     pragma: dict[str, Any] = {}
-    # A pragma applies to its whole file, wherever it stands; sorting keeps the order of all others.
+    # A pragma applies to its entire file, wherever it is; the sort is stable and keeps the order of other stanzas.
     for kind, body, line in sorted(items, key=lambda item: item[0] != "pragma"):
-        # Not even checked: the operator says that these stanzas are none of this tenant's.
+        # Do not even check stanzas that the operator excludes from this tenant.
         if kind != "pragma" and kind not in project.include:
             continue
         if kind == "pipeline" and not project.trusted:
@@ -229,18 +231,18 @@ _UNDASHED = re.compile(rf"(?:{'|'.join(map(re.escape, KINDS))}):(?=\s|$)")
 
 
 def _undashed(text: str, wrong: Wrong) -> Wrong:
-    """Replace a YAML error by one that shows where a stanza lacks its dash; return any other error unchanged."""
+    """Replace a YAML error by one that points to a stanza without its dash; return any other error unchanged."""
     lines = text.splitlines()
-    # The parser may notice a missing dash only on a line below it.
+    # The parser may detect a missing dash only on a later line.
     for line in range(min(wrong.line, len(lines)), max(0, wrong.line - 3), -1):
         if wrong.text.startswith("this is not YAML") and (found := _UNDASHED.match(lines[line - 1])):
-            return Wrong(f"this stanza lacks its dash: write `- {found[0]}`, and indent what is below it", line)
+            return Wrong(f"this stanza lacks its dash: write `- {found[0]}`, and indent the lines below it", line)
     return wrong
 
 
 def _items(document: Any) -> list[tuple[str, Any, int]]:
     if isinstance(document, Table) and (kind := next((key for key in document if key in KINDS), None)):
-        raise Wrong(f"this stanza lacks its dash: write `- {kind}:`, and indent what is below it", document.at(kind))
+        raise Wrong(f"this stanza lacks its dash: write `- {kind}:`, and indent the lines below it", document.at(kind))
     if not isinstance(document, list):
         raise Wrong("a configuration file must be a list of stanzas such as `- job:`", 1)
     items = []
@@ -251,6 +253,6 @@ def _items(document: Any) -> list[tuple[str, Any, int]]:
         if kind not in KINDS:
             raise Wrong(f"{kind!r} is not a kind of stanza{nearest(kind, KINDS)}", item.at(kind))
         if not isinstance(body, Table):
-            raise Wrong(f"what a {kind} is must be a mapping", item.at(kind))
+            raise Wrong(f"the content of `- {kind}:` must be a mapping", item.at(kind))
         items.append((kind, body, item.at(kind)))
     return items

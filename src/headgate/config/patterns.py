@@ -1,9 +1,9 @@
 """Match users' regular expressions with RE2, or in Python's dialect if RE2 does not support a pattern.
 
-A pattern is text, or `{regex: text, negate: true|false}`. Compiled patterns are cached, within a limit. No match takes
-long: a pattern that RE2 does not support is matched by Python's engine if that is proved to be fast
-(`regex.steps_max`), and otherwise by `regex.Walk`. If even that does not finish within its limit of steps, the match is
-Undecided, which is an error of the configuration and never a result.
+A pattern is a string, or `{regex: string, negate: true|false}`. Compiled patterns are cached, within a limit. No match
+takes long: a pattern that RE2 does not support is matched by Python's engine if that is proved to be fast
+(`regex.steps_max`), or else by `regex.Walk`. If even that does not finish within its limit of steps, the match is
+Undecided, which is a configuration error and never counts as a result.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import re2
 from headgate.config import regex
 
 COMPILED_MAX = 4_096
-"""Number of compiled patterns that are cached."""
+"""Maximum number of cached compiled patterns."""
 ANSWERS_MAX = 1_000
-"""Number of answers that are cached for a pattern that RE2 does not support."""
+"""Maximum number of cached results of a pattern that RE2 does not support."""
 LENGTH_MAX = 20_000
 """Largest number of characters of a pattern."""
 RANGES_MAX = 3_000_000
-"""Number of characters in all ranges of a pattern that RE2 does not support."""
+"""Maximum number of characters in all ranges of a pattern that RE2 does not support."""
 ENGINE_STEPS_MAX = 1_000_000
-"""Steps that Python's engine may take: some milliseconds."""
+"""Maximum steps of Python's engine, which take a few milliseconds."""
 WALK_STEPS_MAX = 30_000
-"""Steps that a walk may take: some tenths of a second."""
+"""Maximum steps of a walk, which take a few tenths of a second."""
 MEMORY_BYTES, MEMORY_MAX_BYTES = 1 << 20, 8 << 20
-"""Memory that RE2 may use for a pattern, and for one that needs more than that."""
+"""Memory that RE2 may use for a pattern: on the first attempt, and if that fails."""
 
 Rule = str | Mapping[str, Any]
 
@@ -48,8 +48,8 @@ class Undecided(Exception):
     def __init__(self, pattern: str, subject: str) -> None:
         shown = subject if len(subject) <= 80 else f"{subject[:80]}…"
         super().__init__(
-            f"whether the pattern {pattern!r} matches {shown!r} cannot be told in {WALK_STEPS_MAX:,} steps; "
-            "write a simpler one, without references or nested repetitions"
+            f"matching the pattern {pattern!r} against {shown!r} takes more than {WALK_STEPS_MAX:,} steps; "
+            "write a simpler pattern, without backreferences or nested repetitions"
         )
 
 
@@ -59,9 +59,11 @@ class Matcher(Protocol):
 
 
 class Compiled(NamedTuple):
+    """Hold a compiled pattern."""
+
     matcher: Matcher
     legacy: str
-    """Reason why RE2 rejects it, if only Python accepts it; else empty."""
+    """Reason why RE2 rejects it, if only Python accepts it; otherwise empty."""
 
 
 class Legacy:
@@ -70,7 +72,7 @@ class Legacy:
     def __init__(self, text: str) -> None:
         """Compile the pattern. Raise BadPattern, re.error, RecursionError, OverflowError."""
         self._text, self._tree = text, regex.parsed(text)
-        # Before the engine compiles it: the compiler visits every character of a range.
+        # Check this before compiling, because the compiler visits every character of a range.
         if regex.range_lengths(self._tree) > RANGES_MAX:
             raise BadPattern(f"{text[:80]!r} has ranges of more than {RANGES_MAX} characters")
         self._engine = re.compile(text)
@@ -86,7 +88,7 @@ class Legacy:
         found = self._answer(subject, full)
         if found is None:
             raise Undecided(self._text, subject)
-        # False and None differ in the cache, undecided or no match; callers only test for a match.
+        # The cache distinguishes False (no match) from None (undecided); callers only test for a match.
         return found or None
 
     def _found(self, subject: str, full: bool) -> bool | None:
@@ -109,9 +111,9 @@ def compiled(text: str) -> Compiled:
     except re2.error as error:
         why = error.args[0]
         reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-    # Lone surrogates, which YAML can express by escapes, have no form in UTF-8.
+    # YAML escapes can produce lone surrogates, which UTF-8 cannot encode.
     except UnicodeError as error:
-        raise BadPattern(f"{text!r} is not a text") from error
+        raise BadPattern(f"{text!r} is not valid Unicode") from error
     try:
         return Compiled(Legacy(text), reason)
     except (re.error, RecursionError, OverflowError) as error:
@@ -121,13 +123,13 @@ def compiled(text: str) -> Compiled:
 def _re2(text: str) -> Matcher:
     """Compile the pattern with re2. Raise re2.error, UnicodeError."""
     options = re2.Options()
-    # RE2 would write every error to the process's standard error.
+    # By default, RE2 writes every error to standard error.
     options.log_errors = False
     options.max_mem = MEMORY_BYTES
     try:
         found: Matcher = re2.compile(text, options)
     except re2.error:
-        # Thousands of compiled patterns are kept, so only those that need more memory may have it.
+        # Thousands of compiled patterns are cached, so allow more memory only to those that need it.
         options.max_mem = MEMORY_MAX_BYTES
         found = re2.compile(text, options)
     return found
@@ -142,7 +144,7 @@ def matches(rule: Rule, subject: str) -> bool:
 
 
 def fullmatches(rule: Rule, subject: str) -> bool:
-    """Match `subject` as a whole; a negated rule inverts the result. Raise Undecided."""
+    """Match all of `subject`; a negated rule inverts the result. Raise Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.fullmatch(subject) is not None
     return (compiled(rule["regex"]).matcher.fullmatch(subject) is not None) != bool(rule.get("negate"))
@@ -161,7 +163,7 @@ def _anywhere(text: str) -> Compiled:
     flags = _FLAGS.match(text)
     begin = flags[0] if flags is not None else ""
     end = "\n)" if "x" in begin else ")"  # in verbose mode, the pattern may end with a comment
-    # Matchers only match at the start, so the pattern itself passes over what comes before.
+    # Matchers only match at the start, so prepend a pattern that skips the text before a match.
     return compiled(f"{begin}(?:(?s:.)*?)(?:{text[len(begin) :]}{end}")
 
 
@@ -171,8 +173,8 @@ def any_matches(rules: Iterable[Rule], subject: str) -> bool:
 
 
 def any_fullmatch(rules: Iterable[Rule], subject: str) -> bool:
-    """Return whether any rule of the tenant file matches as a whole. An undecided rule does not match, because no
-    one could see the error."""
+    """Return whether any rule of the tenant file matches all of `subject`. An undecided rule does not match, because
+    nobody would see the error."""
     try:
         return any(fullmatches(rule, subject) for rule in rules)
     except Undecided:
@@ -180,8 +182,8 @@ def any_fullmatch(rules: Iterable[Rule], subject: str) -> bool:
 
 
 def may_match(rules: Iterable[Rule], subject: str) -> bool:
-    """Match like `any_matches`, but count Undecided as a match: if that lets a change in, its own configuration
-    shows the error."""
+    """Match like `any_matches`, but count Undecided as a match: if a change enters because of that, its freeze reports
+    the error."""
     try:
         return any_matches(rules, subject)
     except Undecided:

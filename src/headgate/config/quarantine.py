@@ -1,10 +1,10 @@
-"""Hold back configuration that was pushed past the gate and whose errors would remove existing definitions.
+"""Hold back configuration that was pushed past the gate if its errors would remove existing definitions.
 
-The earlier configuration stays in force until the errors are fixed.
+The previous configuration stays in force until the errors are fixed.
 
-Deliberate removals take effect. A branch is held back if its errors cost it something: an existing stanza can no longer
-be read or is refused, or an existing stanza refers to something that is gone. An error in a new stanza costs nothing
-that existed: it is reported, and the rest takes effect.
+Deliberate removals take effect. A branch is held back only if its errors would lose something: an existing stanza can
+no longer be read or is rejected, or an existing stanza refers to something that no longer exists. An error in a new
+stanza loses nothing: it is reported, and the rest of the configuration takes effect.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from headgate.config.model import ConfigError
 from headgate.config.parse import ParsedBranch, Stanza
 
 LOOKS_MAX = 200
-"""Largest number of layouts that are assembled to find the wrong branches; beyond it, unchecked branches are held
-back."""
+"""Maximum number of layouts to assemble in search of the wrong branches; then unchecked branches are held back."""
 
 
 def held(landed: Layout, fresh: Branches) -> frozenset[Place]:
-    """Return those of the `fresh` branches that must not take effect. `landed` is the layout in force, which has an
-    earlier form of each of them."""
+    """Return those of the `fresh` branches that must not take effect. `landed` is the layout in force, with the
+    previous content of each of them."""
     places = {(project, branch): one for project, found in fresh.items() for branch, one in found.items()}
     return _Search(landed, places).held()
 
@@ -37,8 +36,8 @@ class _Search:
         self._looks = 0
 
     def held(self) -> frozenset[Place]:
-        """Return the branches to hold back. Search until no more can be accepted, because a branch that is wrong alone
-        may be right together with another."""
+        """Return the branches to hold back. Repeat until no more can be accepted, because a branch with errors may
+        become valid together with another one."""
         order, before = sorted(self._places, key=lambda place: (self._landed.tenant.order[place[0]], place)), -1
         while len(self._fit) > before:
             before = len(self._fit)
@@ -46,7 +45,7 @@ class _Search:
         return frozenset(place for place in order if place not in self._fit)
 
     def _take(self, places: Sequence[Place]) -> None:
-        """Accept as many branches as possible, all at once if that loses nothing."""
+        """Accept as many branches as possible, all of them if that loses nothing."""
         if not places or self._looks >= LOOKS_MAX:
             return
         self._looks += 1
@@ -54,8 +53,8 @@ class _Search:
         if not loses(self._landed, wanted):
             self._fit = wanted
         elif len(places) > 1:
-            # By halves: one wrong branch among a thousand is found in about twenty looks. The second half is tried
-            # together with what the first has added.
+            # Bisect: that finds one wrong branch among a thousand with about twenty layouts. The second half is checked
+            # together with the accepted branches of the first.
             self._take(places[: len(places) // 2])
             self._take(places[len(places) // 2 :])
 
@@ -70,11 +69,11 @@ def loses(landed: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
 
 
 def _goes(landed: Layout, layout: Layout, places: Mapping[Place, ParsedBranch]) -> bool:
-    """Return whether a branch with errors would have fewer stanzas of some key in force than it has now."""
+    """Return whether a branch with errors would have fewer admitted stanzas for some key than it has now."""
     wrong = {place for place in places if _is_wrong(layout, place)}
     if not wrong:
         return False
-    assert landed.index is not None, "a layout that others are made from keeps its index"
+    assert landed.index is not None, "a layout that others are derived from has an index"
     admission = Admission(landed.tenant)
     keys = {admission.key(s) for place in wrong if (one := landed.index.parsed.get(place)) for s in one.stanzas}
     return any(_counted(landed, key, place) > _counted(layout, key, place) for key in keys for place in wrong)

@@ -1,11 +1,11 @@
 """Match patterns that RE2 lacks, exactly as Python's engine does, in bounded time.
 
 Python's engine tries, one after another, the ways in which the parts of a pattern can match, so the number of ways
-bounds its steps: see `steps_max`. A lookaround or an atomic group is tried by itself, so its ways do not multiply those
-of the parts around it.
+bounds its steps: see `steps_max`. A lookaround or an atomic group is matched separately, so its ways do not multiply
+those of the parts around it.
 
-`Walk` serves where that bound is too high. It visits each pair of a position in the pattern and a position in the
-subject once. With references to groups, it visits a pair once for each content of the groups, within a limit of steps.
+`Walk` matches if that bound is too high. It visits each pair of a position in the pattern and a position in the subject
+once. With references to groups, it visits a pair once for each content of the groups, within a limit of steps.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from re import _compiler, _constants, _parser  # type: ignore[attr-defined]  # n
 from typing import Any, NamedTuple
 
 Item = tuple[Any, Any]
-"""(kind, arguments), as the parser makes them."""
+"""(kind, arguments), as Python's parser returns them."""
 Tree = Any
 """A sequence of items that knows its width."""
 Groups = tuple[tuple[int, int] | None, ...]
-"""Start and end of each group's match; empty when no reference needs them."""
+"""Start and end of each group's match; empty if the pattern has no references."""
 
 BRANCH = _constants.BRANCH
 SUBPATTERN = _constants.SUBPATTERN
@@ -37,10 +37,10 @@ IN = _constants.IN
 PLAIN = frozenset((_constants.LITERAL, _constants.NOT_LITERAL, _constants.ANY, IN, _constants.AT))
 """Kinds that match in at most one way."""
 MANY_ROUNDS = int(_constants.MAXREPEAT)
-"""Number of rounds that stands for an unlimited repetition."""
+"""Number of rounds that means an unlimited repetition."""
 TYPES = int(_parser.TYPE_FLAGS)
 MANY = 10**15
-"""Largest count that is computed: more steps than anybody would wait for."""
+"""Cap for computed counts: far more steps than are allowed."""
 _END, _LEAF, _SPLIT, _OPEN, _CLOSE, _LOOP = "end", "leaf", "split", "open", "close", "loop"
 
 
@@ -57,7 +57,7 @@ def compiled_plain(items: list[Item], flags: int) -> Any:
 
 
 def inside(item: Item) -> list[Tree]:
-    """Return the sequences that an item holds."""
+    """Return the sequences inside an item."""
     kind, arguments = item
     if kind is BRANCH:
         return list(arguments[1])
@@ -73,7 +73,7 @@ def inside(item: Item) -> list[Tree]:
 
 
 def range_lengths(items: Tree) -> int:
-    """Return the number of characters in all ranges together; the engine's compiler visits each of them."""
+    """Return the total number of characters in all ranges; the engine's compiler visits each of them."""
     own = [part[1] for item in items if item[0] is IN for part in item[1] if part[0] is _constants.RANGE]
     return sum(int(last - first) + 1 for first, last in own) + sum(
         range_lengths(inner) for item in items for inner in inside(item)
@@ -84,11 +84,13 @@ def same(one: str, other: str, flags: int) -> bool:
     """Return whether two characters are equal under these flags."""
     if one == other or not flags & re.IGNORECASE:
         return one == other
-    # The engine itself is asked: it has pairs of its own, such as `k` and the Kelvin sign.
+    # Let the engine decide: it knows special pairs, such as `k` and the Kelvin sign.
     return re.match(re.escape(one), other, flags & ~re.VERBOSE) is not None
 
 
 class MatchCost(NamedTuple):
+    """Bound the cost of matching an item."""
+
     ways: int
     """Number of ways in which the item can match at one position."""
     steps: int
@@ -139,8 +141,7 @@ def _repeat(arguments: Any, length: int, *, atomic: bool) -> MatchCost:  # as pa
         ways = rounds + 1
         steps = min(MANY, ways * (each.steps + 1))
     else:
-        # Every round multiplies the ways: `(a|ab)*`. The powers themselves would take long to compute, hence the test
-        # first.
+        # Every round multiplies the ways: `(a|ab)*`. Test the size first, because huge powers are slow to compute.
         ways = sum(each.ways**n for n in range(rounds + 1)) if rounds * each.ways.bit_length() < 60 else MANY
         steps = min(MANY, ways * (each.steps + 1))
     return MatchCost(1 if atomic else min(MANY, ways), steps)
@@ -176,7 +177,8 @@ class _Loop:
         count: int = 0,
         last: int = -1,
     ) -> None:
-        """Set `idles` if a round may match nothing and the order of attempts after that matters."""
+        """Begin the loop. `idles` means that a round may match nothing, and that the order of alternatives
+        matters."""
         self.body, self.flags, self.least, self.most = body, flags, least, most
         self.greedy, self.count, self.last = greedy, count, last
         self.idles = idles
@@ -217,7 +219,7 @@ class Walk:
             start = self._compiled(self._pattern, self._pattern.state.flags, _Node(_END, full, None))
             groups: Groups = (None,) * self._pattern.state.groups if self._refers else ()
             return self._run(start, 0, groups) is not None
-        # A pattern that is nested too deeply to be compiled here counts as one that takes too long.
+        # A pattern that is nested too deeply counts as one that takes too long.
         except RecursionError as error:
             raise Exhausted from error
 
@@ -238,7 +240,7 @@ class Walk:
         if not items:
             return next
         key = (id(items[0]), len(items), flags)
-        # Bodies of loops are compiled once a round, from the same items.
+        # The bodies of loops are compiled in each round from the same items, so cache them.
         engine = self._leaves.get(key)
         if engine is None:
             engine = self._leaves[key] = compiled_plain(items, flags)
@@ -257,8 +259,8 @@ class Walk:
         if kind in REPEATS:
             least, most, body = arguments
             greedy = kind is not MIN_REPEAT
-            # Where order cannot affect the result, rounds that match nothing need no state of their own: `seen` ends
-            # them.
+            # If the order of alternatives cannot affect the result, rounds that match nothing need no state: `seen` in
+            # `_run` ends them.
             loop = _Loop(body, flags, least, most, greedy=greedy, idles=self._ordered and body.getwidth()[0] == 0)
             if kind is POSSESSIVE_REPEAT:
                 return _Node(ATOMIC_GROUP, _Node(_LOOP, loop, _Node(_END, False, None)), next)
@@ -287,21 +289,21 @@ class Walk:
         waiting, seen = [(start, at, groups)], set[tuple[_Node, int, Groups]]()
         while waiting:
             state = waiting.pop()
-            # All that follows depends on the state alone, so one that is met again leads nowhere that was not tried.
+            # The rest of the walk depends only on the state, so skip a state that was visited before.
             if state in seen:
                 continue
             seen.add(state)
             self._spend()
             node, at, groups = state
             if node.kind is not _END:
-                # A stack: the alternative that the engine tries first must be on top.
+                # This is a stack, so push the alternative that the engine tries first last.
                 waiting += reversed(self._steps(node, at, groups))
             elif not node.data or at == len(self._subject):
                 return at, groups
         return None
 
     def _steps(self, node: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
-        """Return the next states, in the order in which they are tried."""
+        """Return the next states, in the order in which to try them."""
         kind, data, next = node.kind, node.data, node.next
         if kind is _LEAF:
             found = data(self._subject, at)
@@ -316,7 +318,7 @@ class Walk:
             return [(yes if held is not None and held[1] >= 0 else no, at, groups)]
         assert next is not None, "all others have something after them"
         if kind is _OPEN:
-            # The end -1 marks a group that is open: nothing matches a reference to it yet.
+            # The end -1 marks an open group: a reference to it cannot match yet.
             return [(next, at, (*groups[:data], (at, -1), *groups[data + 1 :]))]
         if kind is _CLOSE:
             held = groups[data]
@@ -335,13 +337,13 @@ class Walk:
         loop: _Loop = node.data
         assert node.next is not None, "a loop has an end"
         out = (node.next, at, groups)
-        # A round that matched nothing is the last, as in Python's engine; otherwise `(a*)*` would never end.
+        # As in Python's engine, a round that matched nothing is the last; otherwise `(a*)*` would never end.
         if loop.count >= loop.most or (loop.count >= loop.least and loop.last == at):
             return [out]
         key = at if loop.idles else -1
         body = loop.again.get(key)
         if body is None:
-            # After the least number of rounds, all rounds of an endless loop are alike, and one node stands for them.
+            # After the minimum number of rounds, all rounds of an endless loop are equivalent and can share one node.
             settled = loop.endless and loop.count >= loop.least and not loop.idles
             back = node if settled else _Node(_LOOP, loop.following(at), node.next)
             body = loop.again[key] = self._compiled(loop.body, loop.flags, back)
@@ -352,7 +354,7 @@ class Walk:
 
     def _looked(self, node: _Node, next: _Node, at: int, groups: Groups) -> Sequence[tuple[_Node, int, Groups]]:
         body, back = node.data
-        # Python allows lookbehinds of a fixed width only, so there is one place to begin.
+        # Python allows only lookbehinds of a fixed width, so there is only one start position.
         inside = self._run(body, at - back, groups) if at >= back else None
         if node.kind is ASSERT_NOT:
             return [(next, at, groups)] if inside is None else []

@@ -1,4 +1,4 @@
-"""Provide the operator's file to modules that need only its tenants."""
+"""Export the parts of the tenant file's parser and model that most modules need."""
 
 from __future__ import annotations
 

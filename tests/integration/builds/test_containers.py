@@ -118,8 +118,8 @@ async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
         bare: "has no /bin/sh",
         huge: "is too large: (all images together may have|disk limit of) 6 MB",
         "docker.io/library/debian": "jobs may not use the image",
-        "localhost/team/tools": "is of no registry",
-        "a b": "is not a name of an image",
+        "localhost/team/tools": "names no registry",
+        "a b": "is not the name of an image",
     }
     for name, why in wanted.items():
         outcome = await bench.build(run=(run,), image=name)

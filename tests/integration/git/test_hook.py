@@ -154,4 +154,4 @@ def test_a_hook_of_somebody_else_is_left_alone_and_without_settings_it_is_said_w
     theirs.parent.mkdir(exist_ok=True)
     theirs.write_text("#!/bin/sh\nmail\n")
     said = CliRunner().invoke(hook, ["install", "--page", "https://gate.example/t/x", str(at)])
-    assert said.exit_code and "there already" in str(said.exception) and theirs.read_text() == "#!/bin/sh\nmail\n"
+    assert said.exit_code and "already exists" in str(said.exception) and theirs.read_text() == "#!/bin/sh\nmail\n"

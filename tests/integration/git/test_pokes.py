@@ -240,7 +240,7 @@ def test_what_cannot_be_printed_or_installed_is_said(repositories: Repositories,
         (printed(tmp_path, "mine"), "[web] root is not the http or https URL of the pages"),
         (printed(tmp_path, "--url", "https://h", "other"), "there is no connection 'other' with the driver git"),
         (printed(tmp_path, "--url", "https://h", "mine", token=""), "has no webhook_token"),
-        (printed(tmp_path, "--url", "https://h", "mine", token="short"), "webhook_token needs 16 characters"),
+        (printed(tmp_path, "--url", "https://h", "mine", token="short"), "webhook_token needs at least 16 characters"),
     ):
         assert said.exit_code and why in str(said.exception), said.output
     other = tmp_path / "other"

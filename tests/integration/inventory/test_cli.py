@@ -145,10 +145,8 @@ async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
         second = json.loads(await shell("lease", "ask", "--for", "30m", "-f", "tag:gpu", "--json", **bob))
         assert second["state"] == "WAITING"
         listed = await shell("lease list")
-        assert "training" in listed and "0 before it" in listed and "bob" in listed
-        assert "1 were before it" in await shell(
-            "lease", "ask", "--for", "1h", "-f", "tag:gpu", "--wait", "1s", status=1
-        )
+        assert "training" in listed and "0 ahead" in listed and "bob" in listed
+        assert "1 were ahead" in await shell("lease", "ask", "--for", "1h", "-f", "tag:gpu", "--wait", "1s", status=1)
         assert "somebody waits for m1" in await shell("lease", "extend", first, "--for", "3h", status=9)
         assert await shell("lease", "end", first) == first
         assert "held" in await shell("lease", "get", second["id"], **bob)

@@ -101,7 +101,7 @@ async def test_the_commands_tell_what_is_there_and_steer_it(world: World, monkey
 
 async def accounts_are_told_and_forgotten(world: World, say: Say) -> None:
     told = await say("accounts")
-    assert [row[:4] for row in cells(told)] == [["a1", "gone", "west", "0"], ["b2", "sky", "2", "made"]]
+    assert [row[:4] for row in cells(told)] == [["a1", "gone", "west", "0"], ["b2", "sky", "2", "machines"]]
     assert "not in the launcher's settings" in told and "another installation: instance/i-7" in told
     assert [one["id"] for one in json.loads(await say("accounts", "--json"))] == ["a1", "b2"]
     assert "takes away by itself" not in await say("forget", "a1", "--reason", "the cloud is closed")

@@ -43,7 +43,9 @@ def test_a_bound_server_lets_people_be_asked_for(require: str) -> None:
 def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str) -> None:
     asked, (wrong, *_) = told(require, bound=False, key=key)
     assert asked == {}
-    assert "asks for people by name, and nothing says that the server of 'forge' binds a name to who pushes" in wrong
+    assert (
+        "depends on who approves, but the server of 'forge' is not known to check the names of those who push" in wrong
+    )
     assert "headgate hook install --people" in wrong and "approvals = bound in [connection forge]" in wrong
 
 

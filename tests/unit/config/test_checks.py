@@ -43,7 +43,7 @@ def test_what_is_neither_is_an_error(said: str) -> None:
     assert found is None and wrong[0][0] == "error" and "must be success or failure" in wrong[0][1]
 
 
-@pytest.mark.parametrize(("key", "then"), [("require", "no change comes in"), ("reject", "it keeps out no change")])
+@pytest.mark.parametrize(("key", "then"), [("require", "no change can enter"), ("reject", "it rejects no changes")])
 def test_a_pipeline_that_is_not_there_is_warned_of(key: str, then: str) -> None:
     _, ((severity, text),) = told("{check: {chek: success}}", key)
     assert severity == "warning" and "there is no pipeline 'chek'" in text and then in text

@@ -77,7 +77,7 @@ def test_an_approval_that_is_dismissed_takes_the_change_out() -> None:
     told(play, change, LABELED, votes=(APPROVED,))
     play.merges()
     known(play, change, votes=(replace(APPROVED, value="dismissed"),))
-    assert play.ended == {"A": "FAILURE"} and "lacks what is required of it: review" in play.messages["A"]
+    assert play.ended == {"A": "FAILURE"} and "does not meet the requirement review" in play.messages["A"]
 
 
 def test_a_trigger_may_ask_something_of_the_change() -> None:

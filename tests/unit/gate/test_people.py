@@ -105,7 +105,7 @@ def test_who_proposed_must_be_known_where_it_matters() -> None:
     change = play.change_states["p/master/A"].change
     play.act(Enqueue(change, "hand"))
     assert play.queue == []
-    assert "the server did not tell who proposed this patchset" in lacking(
+    assert "the server did not record who proposed this patchset" in lacking(
         play.change_states["p/master/A"], {"not-author": True}
     )
 

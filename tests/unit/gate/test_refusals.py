@@ -91,7 +91,7 @@ def test_of_what_is_wanted_together_only_what_is_missing_is_named() -> None:
     play.pipeline = replace(play.pipeline, require={"hub": {"label": ["gate", "docs"]}})
     told(play, change, labels=("docs",))
     (note,) = notes(play)
-    assert note.partition("\n\nhttp")[0].endswith("lacks what is required of it: label: gate")
+    assert note.partition("\n\nhttp")[0].endswith("does not meet the requirement label: gate")
 
 
 def test_it_is_said_anew_when_something_else_is_missing_but_not_at_once() -> None:

@@ -183,7 +183,7 @@ def test_after_its_build_a_machine_is_looked_at_again_and_goes_once_it_is_not_li
         ("{label: iron}", "this node lacks 'name'"),
         ("{name: -oProxyCommand=x, label: iron}", "name of a node must be a host name or an address"),
         ("{name: h1, label: iron, host: a b}", "host of a node must be a host name or an address"),
-        ("{name: h1, label: iron, host-key: AAAA}", "must be public keys as ssh-keyscan prints them"),
+        ("{name: h1, label: iron, host-key: AAAA}", "must be public keys, one per line, as TYPE BASE64"),
         ("{name: h1, label: iron, slots: 1000}", "slots of a node must be"),
         ("{name: h1, label: lead}", "has the label lead, which is not attached"),
         ("{name: h0, label: iron}", "the node h0 is listed twice"),

@@ -1,4 +1,4 @@
-"""Decide which stanzas a layout admits, and record the reason for each that it refuses."""
+"""Decide which stanzas a layout admits, and record why it rejects others."""
 
 from __future__ import annotations
 
@@ -19,18 +19,23 @@ TIMEOUTS = ("timeout", "pre-timeout", "post-timeout")
 
 
 class AdditionVerdict(NamedTuple):
+    """Hold the decision about one stanza."""
+
     admitted: bool
     errors: tuple[ConfigError, ...] = ()
-    """Reasons for a refusal, or warnings about an admitted stanza; empty if the stanza repeats another one."""
+    """Reasons for a rejection, or warnings about an admitted stanza; empty for a stanza that repeats another one."""
     pipeline: Pipeline | None = None
     """Pipeline that an admitted pipeline stanza defines."""
 
 
 class Admission:
+    """Decide which stanzas of a tenant are admitted."""
+
     def __init__(self, tenant: Tenant) -> None:
         self._tenant = tenant
 
     def key(self, stanza: Stanza) -> Key:
+        """Return the key that a stanza claims."""
         if stanza.kind != "project":
             return (stanza.kind, stanza.name)
         if stanza.name.startswith("^"):
@@ -57,8 +62,8 @@ class Admission:
         return AdditionVerdict(admitted, errors, made)
 
     def _admit(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
-        """Return whether a stanza is admitted. False means that it is left out without an error because another stanza
-        takes precedence. Raise Wrong if it is refused."""
+        """Return whether a stanza is admitted. False means that it is ignored without an error, because another stanza
+        takes precedence. Raise Wrong if it is rejected."""
         match stanza.kind:
             case "job":
                 return self._job(stanza, known)
@@ -91,8 +96,7 @@ class Admission:
             text = f"the {kind} {stanza.name} is already defined in project {first.source.project}"
         elif first.source.branch == stanza.source.branch:
             text = f"the {kind} {stanza.name} is already defined in {first.source.path}:{first.line}"
-        # Files that are equal on several branches are parsed once and share their bodies, so identity settles most
-        # cases.
+        # Equal files on several branches are parsed once and share their bodies, so compare by identity first.
         elif first.body is body or deep_plain(first.body) == deep_plain(body):
             return False
         else:
@@ -116,7 +120,7 @@ class Admission:
 
     def _source(self, project: str) -> TenantProject:
         found = self._tenant.find(project)
-        assert found is not None, "stanzas are read of the tenant's projects"
+        assert found is not None, "only the tenant's projects have stanzas"
         return found
 
     def _shadowed(self, stanza: Stanza, by: str) -> bool:
@@ -128,10 +132,10 @@ class Admission:
         if "parent" not in body or body["parent"] is not None:
             return
         if not stanza.source.trusted:
-            text = "a base job (parent: null) is defined in config-projects only"
+            text = "only config-projects may define a base job (parent: null)"
             raise Wrong(text, body.at("parent"), "Base Job Not Permitted")
         if not self._source(stanza.source.project).allow_base_jobs:
-            text = "this config-project may not define base jobs: the tenant file says allow-base-jobs: false"
+            text = "this config-project may not define base jobs: the tenant file sets allow-base-jobs: false"
             raise Wrong(text, body.at("parent"), "Base Job Not Permitted")
 
     def _check_attributes(self, body: Table) -> None:
@@ -139,9 +143,9 @@ class Admission:
         allows."""
         limit_s = self._tenant.max_job_timeout_s
         for key in TIMEOUTS:
-            # A limit of -1 means none.
+            # -1 means no limit.
             if 0 <= limit_s < body.get(key, 0):
-                text = f"{key} is longer than the tenant allows, {limit_s} s"
+                text = f"{key} exceeds the tenant's limit of {limit_s} s"
                 raise Wrong(text, body.at(key), "Max Timeout Exceeded")
         for key in ("required-projects", "allowed-projects"):
             for entry, line in entries(body.get(key), body.at(key)):
@@ -175,7 +179,7 @@ class Admission:
             return
         most_s, allowed = self._tenant.max_oidc_ttl_s, self._tenant.allowed_oidc_issuers
         if oidc.get("ttl", 0) > most_s:
-            text = f"ttl is longer than the tenant allows, {most_s} s"
+            text = f"ttl exceeds the tenant's limit of {most_s} s"
             raise Wrong(text, oidc.at("ttl"), "Max OIDC TTL Exceeded")
         if "iss" in oidc and oidc["iss"] not in allowed:
             text = f"this tenant may not use the issuer {oidc['iss']!r}{nearest(oidc['iss'], allowed)}"
@@ -214,13 +218,13 @@ class Admission:
 
 
 def _image_of_nothing(stanza: Stanza) -> Iterator[Wrong]:
-    """Warn if none of the programs that this job itself names runs in its image. Jobs that inherit the image may still
-    run something in it."""
+    """Warn if none of the programs that this job itself names would run in its image. Jobs that inherit the image may
+    still run something in it."""
     body = stanza.body
     if "image" not in body or "run" not in body:
         return
     names = [one["name"] if isinstance(one, Table) else one for one, _ in entries(body["run"], body.at("run"))]
     if not stanza.source.trusted or any(name.endswith(ANSIBLE) for name in names):
         return
-    why = "programs of config-projects run beside it, on the executor's own files"
-    yield Wrong(f"nothing that this job runs is run in its image: {why}", body.at("image"), MEANING, "warning")
+    why = "programs of config-projects run outside it, with the executor's own files"
+    yield Wrong(f"none of this job's programs runs in its image: {why}", body.at("image"), MEANING, "warning")

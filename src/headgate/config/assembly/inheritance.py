@@ -1,4 +1,4 @@
-"""Compute, for the launcher, each provider with everything that it inherits."""
+"""Compute the complete settings of each provider, with everything that it inherits, for the launcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headgate.config.parse import Stanza
 SECTIONS_MAX = 100
 """Longest chain of sections from which a provider inherits."""
 _NOT_OURS = {"name", "section", "parent", "abstract", "connection", "description", "images", "flavors", "labels"}
-"""Keys of sections and providers that are not for the driver."""
+"""Keys of sections and providers that are not passed to the driver."""
 _OF_LAUNCHER = {
     "launch-timeout", "launch-attempts", "resource-limits", "image-defaults", "flavor-defaults", "label-defaults"
 }  # fmt: skip
@@ -27,7 +27,7 @@ _OF_LOGIN = {
     "username", "connection-type", "connection-port", "python-path", "shell-type", "retain-count", "max-retain-count",
     "rebuild-age",
 }  # fmt: skip
-"""Keys of an image that do not affect what is uploaded."""
+"""Keys of an image that do not affect its upload."""
 _DESCRIPTIVE = {"description", "final", "allow-override"}
 """Keys of an image, flavor or label that do not affect a machine."""
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -51,20 +51,20 @@ _LENT = ("volume-size", "volume-type", "iops", "throughput", "userdata")
 
 def canonical(stanza: Stanza) -> str:
     """Return the canonical name of a provider, image, flavor or label: its project, URL-quoted, and its own name."""
-    # Quoted, the project has no slash, and the first one ends it.
+    # A quoted project contains no slash, so the first slash ends it.
     return f"{quote(stanza.source.project, safe='')}/{stanza.name}"
 
 
 def flattened(layout: LayoutDefinitions) -> tuple[FlatProvider, ...]:
-    """Return the tenant's providers, sorted by name. Providers with errors and parts that are not defined are left out;
-    the errors of the layout report them."""
+    """Return the tenant's providers, sorted by name, without providers with errors and undefined parts; the layout's
+    errors report these."""
     named = sorted(layout.singles["provider"].items())
     found = (_provider(layout, stanza) for _, stanza in named)
     return tuple(one for one in found if one is not None)
 
 
 def unreadable(layout: LayoutDefinitions) -> frozenset[str]:
-    """Return the canonical names of the providers that are left out because their driver cannot read their settings."""
+    """Return the canonical names of the providers that are ignored because their driver cannot read their settings."""
     paths = ((stanza, _path(layout, stanza)) for stanza in layout.singles["provider"].values())
     return frozenset(canonical(one) for one, path in paths if path and is_misspoken(path, _driver(layout, path)))
 
@@ -180,7 +180,7 @@ def _images(
             format=image.get("image-format") or known.formats[0],
             image=sent,
             digest=_digest([canonical(stanza), sent, settings.get("region"), settings.get("object-storage")]),
-            # Zero builds may be asked for, so `or` would be wrong.
+            # 0 is a valid value, so `or` would be wrong.
             retain=2 if image.get("retain-count") is None else image["retain-count"],
             rebuild_age_s=image.get("rebuild-age") or 0,
         )
@@ -201,14 +201,14 @@ def _labels(
             continue
         shell = "kubectl" if driver == "kubernetes" else "ssh"
         image = {"connection-type": shell, **image}
-        # The cluster's API leads to a pod, so it has no port.
+        # A pod is reached through the cluster's API, so it has no port.
         if image["connection-type"] != "kubectl":
             image = {"connection-port": 5986 if image["connection-type"] == "winrm" else 22, **image}
         lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
         label = {**lent, **label, "aliases": as_list(label["aliases"])}
         own = layout.singles["label"][name].body
         host_aliases = {alias for host in hosts if host.get("label") == name for alias in as_list(host.get("aliases"))}
-        # How many there may be does not change a machine: with another number, those that exist stay right.
+        # Leave out the numbers of machines: changing them must not make existing machines outdated.
         made = {key: value for key, value in label.items() if key not in ("min-ready", "max-nodes")}
         yield FlatLabel(
             name=name,
@@ -223,5 +223,5 @@ def _labels(
 
 
 def _digest(value: Any) -> str:
-    # Equal content must have one digest in every process: with another one, machines would be replaced.
+    # Encode deterministically: if digests differed between processes, machines would be replaced.
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:16]

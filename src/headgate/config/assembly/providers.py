@@ -19,7 +19,7 @@ from headgate.config.parse import Stanza
 PARTS = {"images": "image", "flavors": "flavor", "labels": "label"}
 """Key of a section or provider -> kind of stanza that it attaches."""
 Known = Callable[[str, str], Stanza | None]
-"""Function that returns the definition for (kind, name), or None if there is none."""
+"""Function that returns the definition of (kind, name), or None."""
 
 
 class AttachedPart(NamedTuple):
@@ -35,7 +35,7 @@ class AttachedPart(NamedTuple):
 
 
 def attached(stanza: Stanza, key: str) -> Iterator[AttachedPart]:
-    """Yield what the stanza itself attaches under `key`."""
+    """Yield the parts that the stanza itself attaches under `key`."""
     for entry, line in entries(stanza.body.get(key), stanza.body.at(key)):
         if isinstance(entry, str):
             yield AttachedPart(stanza, entry, Table(line), line)
@@ -66,9 +66,8 @@ def _connections(path: Sequence[Stanza]) -> Iterator[ConfigError]:
 
 
 def _words(path: Sequence[Stanza], driver: Callable[[str], str]) -> Iterator[ConfigError]:
-    """Yield the keys and values of the first stanza of `path` that its driver does not know. A section without a
-    connection has no driver of its own, so its errors are yielded for the stanza that inherits from it and sets the
-    connection."""
+    """Yield errors for keys and values of the first stanza of `path` that its driver does not know. A section without a
+    connection has no driver, so its errors are yielded for the stanza that inherits from it and sets the connection."""
     connection = next((stanza.body["connection"] for stanza in path if "connection" in stanza.body), "")
     name = driver(connection) if isinstance(connection, str) and connection else ""
     if not name:
@@ -143,7 +142,7 @@ def _counts(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
         above = _most_above(part.name, path[1:], known)
         own = part.settings.get("max-retain-count")
         if own is not None and above is not None and own > above:
-            text = f"max-retain-count of the image {part.name}, {own}, is above the {above} of what it inherits from"
+            text = f"max-retain-count of the image {part.name}, {own}, exceeds the inherited limit, {above}"
             yield part.error(text, "max-retain-count")
         else:
             yield from _too_many(part, above if own is None else own)
@@ -171,7 +170,7 @@ def _most_above(name: str, above: Sequence[Stanza], known: Known) -> int | None:
 def _too_many(part: AttachedPart, most: int | None) -> Iterator[ConfigError]:
     count = part.settings.get("retain-count")
     if count is not None and most is not None and count > most:
-        text = f"retain-count of the image {part.name}, {count}, is above max-retain-count, {most}"
+        text = f"retain-count of the image {part.name}, {count}, exceeds max-retain-count, {most}"
         yield part.error(text, "retain-count")
 
 
@@ -179,7 +178,7 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-# --- what a provider needs
+# --- parts of a provider
 
 
 def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], str]) -> Iterator[ConfigError]:
@@ -194,7 +193,7 @@ def _not_uploaded(path: Sequence[Stanza], known: Known, driver: Callable[[str], 
         if name in nodes.NO_UPLOADS:
             yield _at(part, path[0], f"{built}, and {nodes.NO_UPLOADS[name]}")
         elif name == "aws" and (lacking := _not_imported(path, part, defined)):
-            text = f"{built}, and {lacking}; no machine can be made of it here"
+            text = f"{built}, and {lacking}; this provider cannot create machines from it"
             yield replace(_at(part, path[0], text), name=NO_EFFECT, severity="warning")
 
 
@@ -213,10 +212,10 @@ def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -
     if taken is None or format not in nodes.AWS_FORMATS:
         return ""  # reported with the key itself
     if format not in taken:
-        return f"AWS imports no {format} by {method}: it takes {', '.join(taken)}"
+        return f"AWS cannot import the format {format} with the method {method}; it accepts {', '.join(taken)}"
     stores = [stanza.body.get("object-storage") for stanza in path]
     if method != "ebs-direct" and not any(isinstance(one, Mapping) and one.get("bucket-name") for one in stores):
-        return "goes to AWS through a bucket: set object-storage: {bucket-name: NAME} in the provider or its section"
+        return "AWS imports it from a bucket: set object-storage: {bucket-name: NAME} in the provider or its section"
     return ""
 
 
@@ -259,8 +258,8 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
 
 
 def _by_name(path: Sequence[Stanza], key: str) -> dict[str, AttachedPart]:
-    """Map each name to the part that is attached under `key` to the first stanza of `path`. If several parts have the
-    same name, the nearest one counts."""
+    """Return the parts that are attached under `key` to the first stanza of `path`, by name. The nearest part of a name
+    takes precedence."""
     return {part.name: part for stanza in reversed(path) for part in attached(stanza, key)}
 
 

@@ -1,6 +1,6 @@
 """Find references to undefined names and forbidden references.
 
-The stanza stays in the layout; freezing it reports the error, too.
+The stanza stays in the layout; a freeze reports the error, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.config.patterns import Undecided
 UNMERGED_GITHUB = ("cherry-pick",)
 """Merge modes that GitHub does not have."""
 _INHERITED = ("final", "intermediate", "protected", "type", "image-build-name")
-"""Attributes of a job against which jobs that inherit from it are checked."""
+"""Attributes of a job that restrict the jobs that inherit from it."""
 
 
 def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
@@ -44,10 +44,10 @@ def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
 
 
 class References:
-    """Check the references of one stanza, and note in `read` which keys of the layout it depends on."""
+    """Check the references of one stanza, and record in `read` which keys of the layout it depends on."""
 
     def __init__(self, layout: LayoutDefinitions, *, helpful: bool = True) -> None:
-        """Prepare to check stanzas. Similar names are suggested only if `helpful`, because finding them is slow."""
+        """Prepare to check stanzas. Suggest similar names only if `helpful`, because finding them is slow."""
         self._layout, self._helpful = layout, helpful
         self._tenant = layout.tenant
         self.read: set[Key] = set()
@@ -63,6 +63,7 @@ class References:
         return self._layout.singles[kind].get(name) if self._known(kind, name) else None
 
     def check(self, stanza: Stanza) -> Iterator[ConfigError]:
+        """Yield the errors in the references of a stanza."""
         match stanza.kind:
             case "job":
                 yield from self._job(stanza)
@@ -100,7 +101,7 @@ class References:
                 wanted, line = requirement["check"], requirement.at("check")
                 for name in wanted if isinstance(wanted, Table) else (BY_DEFAULT,):
                     if not self._known("pipeline", name):
-                        effect = "no change comes in" if key == "require" else "it keeps out no change"
+                        effect = "no change can enter" if key == "require" else "it rejects no changes"
                         near = self._nearest(name, self._layout.pipelines)
                         text = f"there is no pipeline {name!r}, whose result {key} checks: {effect}{near}"
                         yield stanza.source.error(MEANING, text, line, "warning")
@@ -139,12 +140,12 @@ class References:
             yield self._undefined(stanza, parent, line, "parent job")
         variants = self._layout.variants(parent)
         if any(v.body.get("final") for v in variants):
-            yield stanza.source.error(MEANING, f"the job {parent} is final: it has no children", line)
+            yield stanza.source.error(MEANING, f"the job {parent} is final: no job may inherit from it", line)
         if any(v.body.get("intermediate") for v in variants) and not body.get("abstract"):
-            text = f"the job {parent} is intermediate: its children must be abstract"
+            text = f"the job {parent} is intermediate: only abstract jobs may inherit from it"
             yield stanza.source.error(MEANING, text, line)
         if any(v.body.get("protected") and v.source.project != stanza.source.project for v in variants):
-            text = f"the job {parent} is protected: it has no children in other projects"
+            text = f"the job {parent} is protected: no job of another project may inherit from it"
             yield stanza.source.error(MEANING, text, line)
 
     def _nodeset(self, stanza: Stanza, nodeset: Any, line: int = 0) -> Iterator[ConfigError]:
@@ -163,7 +164,7 @@ class References:
         most = self._tenant.max_nodes_per_job
         largest = max((sum(len(node.name) for node in one.nodes) for one in found), default=0)
         if stanza.kind != "nodeset" and 0 <= most < largest:
-            text = f"this nodeset has {largest} nodes; the tenant allows {most} for a job"
+            text = f"this nodeset has {largest} nodes; the tenant allows a job at most {most}"
             yield stanza.source.error(MEANING, text, line)
 
     def _labels(self, stanza: Stanza, nodeset: Any) -> Iterator[ConfigError]:
@@ -181,7 +182,7 @@ class References:
     def _roles(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
         for role, line in entries(body.get("roles"), body.at("roles")):
             if "zuul" in role and self._tenant.find(role["zuul"]) is None:
-                text = f"a role is left out: {self._tenant.why_not(role['zuul'])}"
+                text = f"this role is ignored: {self._tenant.why_not(role['zuul'])}"
                 yield stanza.source.error("Project Not Found", text, role.at("zuul") or line, "warning")
 
     def _secrets(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
@@ -191,9 +192,9 @@ class References:
         for entry, line in entries(body.get("secrets"), body.at("secrets")):
             name = entry if isinstance(entry, str) else entry.get("secret", entry["name"])
             found = self._single("secret", name)
-            # Also in another project of the tenant: otherwise anybody could use a secret by knowing its name.
+            # A secret of another project does not count: otherwise anybody could use it by knowing its name.
             if found is None or found.source.project != stanza.source.project:
-                text = f"the secret {name!r} is not defined in {stanza.source.project}, where this job is"
+                text = f"the secret {name!r} is not defined in {stanza.source.project}, the project of this job"
                 yield stanza.source.error(MEANING, text, line, "error" if used else "warning")
 
     # --- projects
@@ -212,7 +213,7 @@ class References:
                 yield stanza.source.error("Reporter Job Not Permitted", text, line)
             yield from self._image(stanza, bodies, line)
         if is_dropped(self._layout, pipeline, section):
-            text = f"the pipeline {pipeline} has no parameters: it does not say allow-parameters"
+            text = f"the pipeline {pipeline} accepts no parameters: it does not set allow-parameters"
             yield stanza.source.error(MEANING, text, section.at("parameters"))
 
     def _image(self, stanza: Stanza, bodies: list[Table], line: int) -> Iterator[ConfigError]:
@@ -227,9 +228,9 @@ class References:
         if mode not in UNMERGED_GITHUB:
             return
         on_github = (p for p in self._tenant.projects if self._tenant.driver(p.connection) == "github")
-        with suppress(Undecided):  # freezing reports it
+        with suppress(Undecided):  # the freeze reports the pattern
             if found := next((p for p in on_github if self._layout.configures(stanza, p)), None):
-                text = f"merge-mode {mode} is not one of GitHub, where {found.name} is"
+                text = f"{found.name} is on GitHub, which does not have merge-mode {mode}"
                 yield stanza.error(MEANING, text, "merge-mode")
 
     # --- sources of nodes
@@ -261,7 +262,7 @@ class References:
         while (above := self._single("section", _parent_of(path[-1]))) is not None:
             if above in path:
                 names = " -> ".join(s.name for s in (*path, above))
-                yield stanza.error(MEANING, f"the sections go in a circle: {names}", "parent")
+                yield stanza.error(MEANING, f"the sections inherit in a circle: {names}", "parent")
                 return
             path.append(above)
         if not _parent_of(path[-1]):

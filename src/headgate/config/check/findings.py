@@ -24,7 +24,7 @@ from headgate.config.patterns import Undecided
 
 _STANZA = re.compile(r" *- +([a-z-]+):")
 _NAME = re.compile(r"(?:^ +|[{,] *)name: *([^,}\n]+)", re.MULTILINE)
-# Errors are texts without codes; these follow the texts of `assembly.references` and `freeze`.
+# Errors have no codes, so match their texts, which come from `assembly.references` and `freeze`.
 _MISSING = tuple(
     re.compile(text)
     for text in (
@@ -34,7 +34,7 @@ _MISSING = tuple(
         r"the (project) '([^']+)' is not in this tenant",
     )
 )
-_NEEDED = re.compile(r"(job) \S+ depends on (\S+), which is not")
+_NEEDED = re.compile(r"(job) \S+ depends on (\S+), which (?:is not|does not run)")
 _KINDS = ("job", "nodeset", "secret", "project-template", "pipeline", "queue", "semaphore", "image", "label", "flavor")
 """Kinds of stanzas to which others refer by name."""
 _OWN = ("secret", "image")
@@ -42,7 +42,7 @@ _OWN = ("secret", "image")
 CAUSES_DEPTH_MAX = 20
 """Longest chain of causes from an error to its first cause."""
 Root = tuple[str, ...]
-"""What identifies a first cause."""
+"""Identity of a first cause."""
 
 
 class CheckedGraph(NamedTuple):
@@ -107,7 +107,7 @@ def _project(
 ) -> Iterator[ConfigError]:
     queue, known = stanza.body.get("queue"), layout.singles["queue"]
     if isinstance(queue, str) and queue not in known:
-        text = f"the queue {queue!r} is not declared: it is one queue for all branches{nearest(queue, known)}"
+        text = f"the queue {queue!r} is not declared: all branches share it{nearest(queue, known)}"
         yield stanza.error("Queue Not Found", text, "queue", "warning")
     for pipeline, section in _sections(stanza):
         if pipelines is not None and pipeline not in pipelines:
@@ -128,7 +128,7 @@ def _semaphores(known: Collection[str], stanza: Stanza, body: Table) -> Iterator
                 named += ((name, at) for name in as_list(book.get("semaphores")))
     for name, line in dict.fromkeys(named):
         if name not in known:
-            text = f"the semaphore {name!r} is not declared: one build at a time holds it{nearest(name, known)}"
+            text = f"the semaphore {name!r} is not declared: it admits one build at a time{nearest(name, known)}"
             yield stanza.source.error("Semaphore Not Found", text, line, "warning")
 
 
@@ -146,9 +146,9 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
             # Each name in the circle is a parent of the next one.
             first, parent = circle[1], circle[0]
             stanza = next(s for s in layout.jobs[first] if s.body.get("parent") == parent)
-            text = f"the parents of jobs go in a circle: {' -> '.join(reversed(circle))}"
+            text = f"jobs inherit in a circle: {' -> '.join(reversed(circle))}"
             yield stanza.error("Parents In A Circle", text, "parent")
-            # The sorter reports one circle at a time: without this reference it finds the next.
+            # The sorter reports one circle at a time: remove this reference, so that it finds the next one.
             above[first] = [name for name in above[first] if name != parent]
         else:
             return
@@ -174,18 +174,18 @@ def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
 
 
 class Cause(NamedTuple):
-    """Represent one thing to fix."""
+    """Represent one mistake to fix, with its consequences."""
 
     error: ConfigError
     """The error at the first place where it occurs."""
     alike: tuple[ConfigError, ...]
     """Equal errors in the same file on other branches."""
     also: tuple[ConfigError, ...]
-    """Errors at other places that miss the same definition."""
+    """Errors at other places that lack the same definition."""
     follow: tuple[ConfigError, ...]
-    """Errors that disappear when this one is corrected."""
+    """Errors that disappear when this one is fixed."""
     graphs: tuple[CheckedGraph, ...]
-    """Job graphs that this error makes impossible: none of their jobs run."""
+    """Job graphs that cannot be frozen because of this error: none of their jobs run."""
 
     @property
     def weight(self) -> int:
@@ -198,8 +198,8 @@ class Cause(NamedTuple):
 
 
 def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> list[Cause]:
-    """Group errors by cause: errors before warnings, and within each the cause with the most consequences first.
-    `lost` is what `left_out` returns."""
+    """Group errors by cause. Causes of errors come before those of warnings, and within each, causes with the most
+    consequences first. `lost` is the result of `left_out`."""
     findings = list(found)
     missing = {about for finding in findings if (about := missed(finding.error))} | set(lost)
     groups: dict[Root, _Group] = {}
@@ -211,7 +211,7 @@ def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> li
 
 
 def missed(error: ConfigError, known: Collection[str] = ()) -> str:
-    """Return what the error reports as missing, as `kind name`, or an empty string if it reports something else.
+    """Return the definition that the error reports as missing, as `kind name`, or an empty string for other errors.
 
     For an error about a dependency that does not run, return that job if it is in `known`, the names known to be
     missing.
@@ -246,18 +246,17 @@ class _Group:
 
 
 def _same(error: ConfigError) -> tuple[str, ...]:
-    """Return what identifies an error regardless of its branch, so that the same error of one file is equal on all
-    branches."""
+    """Return the identity of an error without its branch, so that the same error of a file is equal on all branches."""
     return (error.project, error.path, str(error.line), error.name, error.text, error.snippet)
 
 
 def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Collection[str]) -> tuple[Root, bool]:
-    """Return what identifies the first cause of an error, and whether the error itself is that cause."""
+    """Return the identity of the first cause of an error, and whether the error itself is that cause."""
     error, direct = finding.error, True
     for _ in range(CAUSES_DEPTH_MAX):
         about = missed(error, missing)
         cause = lost.get(about)
-        # An error that reports what it leaves out itself would be its own cause.
+        # Stop at an error about the definition that it itself makes missing: it would be its own cause.
         if cause is None or cause == error:
             break
         error, direct = cause, False
@@ -270,7 +269,7 @@ def _root(finding: GraphFinding, lost: Mapping[str, ConfigError], missing: Colle
 
 
 def left_out(layout: Layout) -> dict[str, ConfigError]:
-    """Map `kind name` of every definition that an error keeps out of the layout to that error."""
+    """Return the errors that keep definitions out of the layout, by `kind name` of the definition."""
     found: dict[str, ConfigError] = {}
     for stanza, errors in layout.findings.refused.items():
         if not layout.admitted((stanza.kind, stanza.name)):
@@ -303,8 +302,7 @@ def _void(place: Place, parsed: ParsedBranch, errors: Sequence[ConfigError]) -> 
 
 
 def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (kind, name, first line, last line) of everything that looks like a stanza, even in text that is not
-    YAML."""
+    """Yield (kind, name, first line, last line) for everything that looks like a stanza, even in invalid YAML."""
     lines = text.splitlines()
     heads = [(n, found[1]) for n, line in enumerate(lines) if (found := _STANZA.match(line)) and found[1] in _KINDS]
     ends = [*(first for first, _ in heads[1:]), len(lines)]
@@ -314,7 +312,7 @@ def stanzas_in(text: str) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _named(text: str) -> str:
-    """Return a name as errors show it, with the escapes of a quoted name resolved."""
+    """Return a name as errors show it, with escapes in a quoted name resolved."""
     if text.startswith('"'):
         with suppress(Wrong):
             return repr(str(load(text)))[1:-1]

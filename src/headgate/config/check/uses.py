@@ -1,4 +1,4 @@
-"""Find what uses a definition: projects that a change of it affects, and errors that removing it would cause."""
+"""Find the uses of a definition: projects that a change to it affects, and errors that its removal would cause."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headgate.config.parse import ParsedBranch, Stanza
 from headgate.config.patterns import any_fullmatch
 
 GENERATIONS_MAX = 50
-"""Largest number of generations of children that are listed."""
+"""Maximum number of generations of child jobs to list."""
 
 
 def reached(old: Layout, new: Layout) -> frozenset[str]:
     """Return the canonical names of the projects whose job graphs may differ. Both layouts must have an index.
 
-    Every changed definition is followed through the references to it, up to the projects. All other projects freeze to
-    the same graphs, though inherited definitions may have moved within their files.
+    This follows the references to every changed definition, up to the projects. All other projects freeze to the same
+    graphs, except that inherited definitions may have moved within their files.
     """
     references = _References(old, new)
     for key in _changed(old, new):
@@ -68,7 +68,7 @@ class _References:
 
 
 def _readers(layout: Layout, key: Key) -> Iterable[Stanza]:
-    assert layout.index is not None, "a layout that is compared keeps its index"
+    assert layout.index is not None, "a compared layout has an index"
     found = layout.index.readers.get(key, frozenset())
     # A job that names no parent has no recorded reference to the default one.
     if key == ("job", layout.tenant.default_parent):
@@ -78,7 +78,7 @@ def _readers(layout: Layout, key: Key) -> Iterable[Stanza]:
 
 
 def _keys(layout: Layout, stanza: Stanza) -> Iterator[Key]:
-    """Yield the key of what the stanza defines."""
+    """Yield the key that the stanza defines."""
     if stanza.kind != "project":
         yield (stanza.kind, stanza.name)
     elif stanza.name.startswith("^"):
@@ -88,8 +88,8 @@ def _keys(layout: Layout, stanza: Stanza) -> Iterator[Key]:
 
 
 def _changed(old: Layout, new: Layout) -> Iterator[Key]:
-    """Yield the keys whose definition differs, or that a project defines whose set of branches differs."""
-    assert old.index is not None and new.index is not None, "layouts that are compared keep their index"
+    """Yield the keys whose definitions differ, and keys that are defined in projects whose set of branches differs."""
+    assert old.index is not None and new.index is not None, "compared layouts have an index"
     places = {*old.index.parsed, *new.index.parsed}
     touched = [place for place in places if old.index.parsed.get(place) is not new.index.parsed.get(place)]
     keys = {
@@ -146,7 +146,7 @@ class Uses(NamedTuple):
     projects: frozenset[str]
     """Projects whose job graphs contain it."""
     without: tuple[GraphFinding, ...]
-    """Errors that would follow if it did not exist."""
+    """Errors that its removal would cause."""
 
 
 def uses(layout: Layout, job: str) -> Uses:
@@ -183,7 +183,7 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
             parent = stanza.body.get("parent", default)
             if isinstance(parent, str) and parent != name:
                 below.setdefault(parent, {}).setdefault(name, stanza)
-    # On a stack, reversed, so that children come off in the order of their definition.
+    # Push in reverse order onto the stack, so that children are popped in the order of their definition.
     seen, waiting = {job}, [Child(1, *pair) for pair in reversed(below.get(job, {}).items())]
     while waiting:
         child = waiting.pop()
@@ -196,7 +196,7 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
 
 def _without(layout: Layout, job: str) -> Layout:
     """Return the layout without any variant of the job."""
-    assert layout.index is not None, "a layout that is asked about keeps its index"
+    assert layout.index is not None, "the caller's layout has an index"
     reduced: dict[str, dict[str, ParsedBranch]] = {}
     for stanza in layout.jobs.get(job, ()):
         place = (stanza.source.project, stanza.source.branch)
@@ -212,7 +212,7 @@ def _broken(layout: Layout, other: Layout, projects: frozenset[str]) -> tuple[Gr
     known = {(e.name, e.text, e.project, e.branch, e.path) for e in layout.errors}
     fresh = [GraphFinding(e) for e in other.errors if (e.name, e.text, e.project, e.branch, e.path) not in known]
     for graph in graphs(other, projects):
-        # A graph that has errors already says nothing about the removal.
+        # A graph that already has errors shows nothing about the removal.
         if not layout.freeze(graph.pipeline, graph.project, graph.branch).errors:
             fresh += frozen(other, graph)
     return tuple(fresh)

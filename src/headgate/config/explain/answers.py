@@ -15,7 +15,7 @@ _PHASES = {
     "post_playbooks": "post_run",
     "cleanup_playbooks": "post_run",
 }
-_AS_THEY_ARE = (
+_UNCHANGED = (
     "pre_timeout",
     "timeout",
     "post_timeout",
@@ -26,11 +26,11 @@ _AS_THEY_ARE = (
 )
 _VARIABLES = ("vars", "extra_vars", "host_vars", "group_vars")
 Named = Callable[[str], str]
-"""Function from the name of a project as written to its canonical name, if that is known."""
+"""Function that returns the canonical name of a project, or the given name if it is unknown."""
 
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:
-    """Return a job graph as the API's `freeze-jobs` answers it (JSON)."""
+    """Return a job graph in the form of the API's `freeze-jobs` (JSON)."""
     first = {job.name for job in found.jobs if job.type == "initializer"}
     return [
         {
@@ -42,8 +42,8 @@ def graph(found: FrozenGraph) -> list[dict[str, Any]]:
 
 
 def job(found: FrozenJob) -> dict[str, Any]:
-    """Return a job as the API's `freeze-job` answers it (JSON), without the values that only a build has. Secrets
-    appear by name only."""
+    """Return a job in the form of the API's `freeze-job` (JSON), without values that only a build has. Of secrets, it
+    contains only the names."""
     answer: dict[str, Any] = {
         "job": found.name,
         "pre_timeout": found.pre_timeout_s,
@@ -108,8 +108,8 @@ def _book(book: Playbook) -> dict[str, Any]:
 
 
 def graphs_differ(ours: Iterable[Any], theirs: Iterable[Any]) -> Iterator[AttributeDifference]:
-    """Yield the differences between two answers of `freeze-jobs`, in their jobs and the dependencies of each. An
-    unexpected form counts as a difference."""
+    """Yield the differences between the jobs, and their dependencies, in two answers of `freeze-jobs`. An unexpected
+    type counts as a difference."""
     mine, other = _dependencies(ours), _dependencies(theirs)
     for name in dict.fromkeys((*mine, *other)):
         if name not in other:
@@ -149,12 +149,12 @@ def _values(path: str, mine: Any, other: Any) -> Iterator[AttributeDifference]:
 
 
 def _facts(answer: Any, named: Named, own: str) -> dict[str, Any]:
-    """Return the comparable attributes in a normal form: lists without a meaningful order are sorted, and null values
-    are replaced by empty ones."""
+    """Return the comparable attributes in a normal form: with lists without a meaningful order sorted, and null values
+    replaced by empty ones."""
     found: dict[str, Any] = {}
     if not isinstance(answer, dict):
-        return {"answer": f"no mapping but {type(answer).__name__}"}
-    for key in _AS_THEY_ARE:
+        return {"answer": f"not a mapping but {type(answer).__name__}"}
+    for key in _UNCHANGED:
         if key in answer:
             found[key] = answer[key]
     if "ansible_version" in found:
@@ -222,7 +222,7 @@ def _nodes(nodeset: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _get(value: Any, key: str) -> Any:
-    """Look up a key in a value from another server, which may have any form."""
+    """Look up a key in a value from another server, which may have any type."""
     return value.get(key) if isinstance(value, dict) else None
 
 

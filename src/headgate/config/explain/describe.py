@@ -53,9 +53,9 @@ _UNSET = (
     "description", "override_checkout", "ansible_version", "image", "image_file", "image_build_name", "success_message",
     "failure_message",
 )  # fmt: skip
-"""Attributes for which an empty text means that nothing is set."""
+"""Attributes for which an empty string means that they are not set."""
 _WHERE = ("inheritance",)
-"""Attributes that a comparison ignores: they only name places in files, and moved lines are no difference."""
+"""Attributes that a comparison ignores: they contain only positions in files, and moved lines are no difference."""
 
 
 def jobs(found: FrozenGraph) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ def jobs(found: FrozenGraph) -> list[dict[str, Any]]:
 
 
 def job(found: FrozenJob) -> dict[str, Any]:
-    """Return every attribute of a job (JSON); those that are not set are null or empty."""
+    """Return all attributes of a job (JSON); unset ones are null or empty."""
     data = _plain(found)
     data["parent_chain"] = parents(found)
     data["inheritance"] = [variant(entry) for entry in found.inheritance]
@@ -131,7 +131,7 @@ class AttributeDifference(NamedTuple):
 
 
 class GraphDifference(NamedTuple):
-    """Describe what a graph gains, what it loses and what changes in it."""
+    """Hold the added, removed and changed jobs of a graph."""
 
     new: list[dict[str, Any]]
     gone: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Locate errors in their files to the column, and find what a word in a file names, for editors."""
+"""Find the exact columns of errors in their files, and what a word in a file refers to, for editors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.config.model import ConfigError
 _QUOTED = re.compile(r"'([^']+)'")
 _WORD = r"(?<![\w./-]){}(?![\w/-])"
 _DEFINED = ("job", "nodeset", "secret", "project-template")
-"""Kinds of stanzas of which both the definition and the uses are found."""
+"""Kinds of stanzas for which `key_of` finds both definitions and uses."""
 
 
 class Extent(NamedTuple):
@@ -46,7 +46,7 @@ class Spelled(NamedTuple):
 
 @lru_cache(maxsize=64)
 def spelled(text: str) -> tuple[Spelled, ...]:
-    """Return every scalar in the order of the file, or nothing if the text is not YAML. The target of aliases appears
+    """Return all scalars in the order of the file, or nothing if the text is not YAML. The target of aliases appears
     once."""
     try:
         root = composed(text, DEFAULTS)
@@ -56,7 +56,7 @@ def spelled(text: str) -> tuple[Spelled, ...]:
 
 
 def _walk(node: yaml.Node, path: tuple[str, ...], seen: set[int]) -> Iterator[Spelled]:
-    # A node that many aliases refer to, perhaps from inside itself, is visited once.
+    # Visit a node only once: many aliases may refer to it, perhaps from inside itself.
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -79,8 +79,8 @@ def _extent(node: yaml.Node) -> Extent:
 
 
 def extent(error: ConfigError, text: str) -> Extent:
-    """Return the part of its line that the error is about: a word that it quotes, else a value of the line, else the
-    entire line.
+    """Return the part of its line that the error is about: a word that the error quotes, or else a value of the line,
+    or else the entire line.
 
     `text` is the text of the file. If it does not have that line, the extent is empty, at the beginning of the line.
     """

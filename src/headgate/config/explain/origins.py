@@ -1,4 +1,4 @@
-"""Explain to people why a job is, or is not, in a graph, and where each of its attributes comes from."""
+"""Explain why a job is or is not in a graph, and where each of its attributes comes from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.config.parse import Stanza
 from headgate.config.patterns import Rule, any_matches, matches
 
 PLACES_MAX = 3
-"""Number of definitions named in one explanation."""
+"""Maximum number of definitions to name in one explanation."""
 _KEYS = {
     "variables": ("vars",),
     "extra_variables": ("extra-vars",),
@@ -28,7 +28,7 @@ _KEYS = {
     "override_checkout": ("override-checkout", "override-branch"),
     "post_review": ("post-review", "secrets"),
 }
-"""Attribute in an answer -> keys of a stanza that set it, where the names differ."""
+"""Attribute of a described job -> keys of a stanza that set it, if the names differ."""
 _DEEP = ("variables", "extra_variables", "host_variables", "group_variables")
 _DERIVED = ("name", "parent_chain", "inheritance", "noop", "roles")
 """Attributes that no stanza sets."""
@@ -82,7 +82,7 @@ class Explainer:
         fitting = self._fitting(job)
         if not fitting:
             rules = ", ".join(_shown(rule) for e in self._entries[job] for rule in _listed(e.attributes, "branches"))
-            return f"it is attached for other branches: {rules}"
+            return f"attached for other branches only: {rules}"
         variants = layout.variants(job)
         if not variants:
             return "no job of this name is defined"
@@ -98,9 +98,9 @@ class Explainer:
 def _decided(wanted: list[Rule], irrelevant: list[Rule], files: tuple[str, ...]) -> tuple[bool, str]:
     # The decision is that of `freeze._files_match`; this one also keeps the reason.
     if not wanted and not irrelevant:
-        return True, "runs whatever the files"
+        return True, "runs for any files"
     if not files:
-        return True, "runs unless the files of the change speak against it"
+        return True, "runs unless its file matchers exclude the files of the change"
     if wanted:
         hit = next(((rule, file) for rule in wanted for file in files if matches(rule, file)), None)
         if hit is None:
@@ -137,8 +137,8 @@ class Origin(NamedTuple):
     """Represent a place in a variant, which is one step in building a frozen job."""
 
     step: int
-    """Number of the step, from 1; 0 stands for the variables of the project, which every variant up to the one that
-    attaches the job overrides."""
+    """Number of the step, from 1; 0 means the variables of the project, which all variants up to the one that attaches
+    the job override."""
     job: str
     """Name of the job of which this is a variant."""
     project: str
@@ -162,7 +162,7 @@ class Attribute(NamedTuple):
     path: str
     """Attribute as in `explain.describe`; dots lead into mappings."""
     settings: tuple[OriginStep, ...]
-    """Settings in the order in which they apply; the last one counts."""
+    """Settings in the order in which they apply; the last one takes effect."""
 
 
 class Elements(NamedTuple):
@@ -179,7 +179,7 @@ class Explained(NamedTuple):
     """Variants in the order in which they apply."""
     attributes: tuple[Attribute | Elements, ...]
     errors: tuple[ConfigError, ...]
-    """Errors for which the job cannot be frozen."""
+    """Errors because of which the job cannot be frozen."""
     frozen: dict[str, Any]
     """Attributes as in `explain.describe`, up to the first error."""
 
@@ -190,7 +190,7 @@ def explained(
     """Return where each attribute of the job comes from in this pipeline of this project (canonical name), or,
     without these, in its own variants.
 
-    The job is built again, one variant at a time; every attribute that a step changes comes from that step.
+    This rebuilds the job, one variant at a time; an attribute that a step changes comes from that step.
     """
     entries = sections.attached(sections.of(layout, pipeline, project, target)).get(job, []) if project else []
     fitting = [entry for entry in entries if target.matches(entry.attributes.get("branches"))]
@@ -222,7 +222,7 @@ class _Step(NamedTuple):
         return cls(number, step.name, step, step.body) if step is not None else cls(0, job, None, Table(0))
 
     def origin(self, line: int) -> Origin:
-        assert self.stanza is not None, "variables of a project have several"
+        assert self.stanza is not None, "`_project_variable` finds the origin of project variables"
         source = self.stanza.source
         return Origin(self.number, self.job, source.project, source.branch, source.path, line, self.attaching)
 
@@ -264,8 +264,8 @@ class _AttributeRecorder:
                 for path, leaf in _leaves(key, value):
                     if path not in old or old[path] != leaf:
                         self._set(path, leaf, step)
-            # An attribute that a step repeats with the same value still has a new origin. Before the first step there
-            # is nothing to compare with.
+            # If a step sets an attribute to the value that it already has, the origin is new nevertheless. Before the
+            # first step, there is nothing to compare with.
             elif (step.says(key) or (before != value and self.state)) and (value or before) not in ("", None):
                 self._set(key, value, step)
         self.state = after

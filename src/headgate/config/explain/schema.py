@@ -1,6 +1,6 @@
 """Generate the JSON Schema of the configuration language, for editors, from the declarations that the parser uses.
 
-A schema cannot express which names exist and who may use them; `headgate check` reports such errors.
+A schema cannot express which names exist and which projects may use them; `headgate check` reports such errors.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def tenants() -> Schema:
 
 
 def _document(title: str, kinds: dict[str, Schema], shared: dict[str, Schema]) -> Schema:
-    """Return the schema of a list of mappings, each with one key, which names the kind of its value."""
+    """Return the schema of a list of mappings, each with one key that names the kind of its value."""
     return {
         "$schema": DRAFT,
         "title": title,
@@ -144,7 +144,7 @@ def _pipeline() -> Schema:
     know the connections' drivers."""
     found = object_schema(objects.PIPELINE)
     driver = driver_named(ANY)
-    assert driver is not None, "the driver of which nothing is known"
+    assert driver is not None, "the driver ANY always exists"
     triggers, wanted = object_schema(driver.trigger or {}), object_schema(driver.require or {})
     reporters: Schema = {"anyOf": [{"type": ["object", "null"]}, {"type": "array", "items": {"type": "object"}}]}
     by_connection = {

@@ -37,7 +37,7 @@ _PLAIN: dict[str, tuple[str, Any]] = {
     "workspace_scheme": ("workspace-scheme", "golang"),
     "workspace_checkout": ("workspace-checkout", True),
 }
-"""Attribute in the answer -> key of the language, and its default."""
+"""Attribute in the API's answer -> key in the language, and its default."""
 _LISTS = {name: name.replace("_", "-") for name in ("tags", "provides", "requires", "failure_output")}
 _VARIABLES = {
     "variables": "vars",
@@ -67,7 +67,8 @@ def branches_of(stanza: Stanza) -> list[str]:
 
 
 def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = False) -> Json:
-    """Return one variant of a job (JSON); with `attaching`, it is the entry of a job in a project's section."""
+    """Return one variant of a job (JSON). With `attaching`, the variant is the entry of a job in a project's
+    section."""
     body = stanza.body
     definition: Json = {
         "name": name,
@@ -93,7 +94,7 @@ def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = Fals
 
 
 def parameter(one: Parameter) -> Json:
-    """Return a parameter of a pipeline for enqueueing by hand (JSON)."""
+    """Return a pipeline parameter, which people may set when they enqueue manually (JSON)."""
     return {
         "name": one.name,
         "type": one.type,
@@ -155,7 +156,7 @@ def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
     try:
         books.add(stanza, stanza.body, 0, attaching)
     except UnknownSecret:
-        books = Books(layout)  # the errors of the configuration report it
+        books = Books(layout)  # the configuration's errors report the secret
     secrets = list(_secrets(stanza.body))
     post, cleanup = ([b for b in books.post_run if b.ignore_result is late] for late in (False, True))
     phases = {"run": books.run, "pre_run": books.pre_run, "post_run": post, "cleanup_run": cleanup}

@@ -1,4 +1,4 @@
-"""Check values against tables of keys, and report unknown keys and wrong types with their lines and suggestions."""
+"""Check values against tables of keys, and report unknown keys and wrong types with line numbers and suggestions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.config.patterns import BadPattern, compiled
 
 @dataclass(slots=True)
 class ValueSpot:
-    """Locate a value in messages: its line and what it is. Collect warnings about it."""
+    """Describe a value in messages, with its line, and collect warnings about it."""
 
     line: int
     what: str
@@ -35,14 +35,14 @@ Schema = dict[str, Any]
 
 
 class Check(NamedTuple):
-    """Check one value. `see` raises Wrong unless the value is what `says` describes."""
+    """Check one value. `see` raises Wrong unless the value matches the description `says`."""
 
     says: str
     see: Callable[[Any, ValueSpot], None]
     tags: frozenset[str] = frozenset()
-    """`override`, `inherit`: tags the value may carry."""
+    """`override`, `inherit`: tags that the value may have."""
     schema: Callable[[], Schema] = dict
-    """The same check for editors, as far as JSON Schema can express it."""
+    """Function that returns the same check as JSON Schema, for editors, as far as it can express it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class StanzaKey:
     note: str = ""
     required: bool = False
     idle: str = ""
-    """Reason, for people, why the key has no effect here; empty if it has one (`keys.consumers` names the code that
-    reads it)."""
+    """Reason why the key has no effect in Headgate; empty if it has one (`keys.consumers` names the code that reads
+    it)."""
 
 
 Keys = Mapping[str, StanzaKey]
@@ -70,17 +70,17 @@ def _of(says: str, good: Callable[[Any], bool], schema: Schema) -> Check:
 
 
 def _is_int(value: Any) -> bool:
-    # In Python, `True` is an int.
+    # In Python, bool is a subclass of int.
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 text = _of("text", lambda v: isinstance(v, str), {"type": "string"})
 name = _of(
-    "text in one line that can be shown",
+    "one line of printable text",
     lambda v: isinstance(v, str) and one_line(v, len(v)) == v,
     {"type": "string"},
 )
-"""Check for names, which other stanzas refer to and which reports, pages and terminals show."""
+"""Check for names, which reports, pages and terminals display."""
 text_or_null = _of("text or null", lambda v: v is None or isinstance(v, str), {"type": ["string", "null"]})
 word = _of(
     "text or a number",
@@ -120,7 +120,7 @@ def many(check: Check) -> Check:
         for element, line in zip(as_list(value), row_lines(value, spot.line), strict=False):
             check.see(element, spot.at(line))
         if value is None:
-            raise spot.wrong(f"must be {check.says}, or a list of them, not nothing")
+            raise spot.wrong(f"must be {check.says}, or a list of them, not empty")
 
     def schema() -> Schema:
         one = check.schema()
@@ -156,9 +156,9 @@ def _regex(value: Any, spot: ValueSpot) -> None:
     try:
         found = compiled(pattern)
     except BadPattern as bad:
-        raise spot.wrong(f"is wrong: {bad}") from bad
+        raise spot.wrong(f"is invalid: {bad}") from bad
     if found.legacy:
-        spot.warn(f"has a pattern that RE2 does not know: {pattern!r}: {found.legacy}", "Regex Deprecation")
+        spot.warn(f"has a pattern that RE2 does not support: {pattern!r}: {found.legacy}", "Regex Deprecation")
 
 
 def _regex_schema() -> Schema:
@@ -176,7 +176,7 @@ def either(*checks: Check) -> Check:
         for check in checks[:-1]:
             warnings: list[Wrong] = []
             try:
-                # Warnings of a check that fails are dropped: the value is meant in another way.
+                # Drop the warnings of a check that fails: the value is probably meant for another one.
                 check.see(value, ValueSpot(spot.line, spot.what, warnings))
             except Wrong:
                 continue
@@ -197,7 +197,7 @@ def inner(keys: Keys, what: str) -> Check:
 
 
 def named(extra: Keys, what: str, key: str = "name") -> Check:
-    """Accept text, or a mapping with `key` and some of `extra`."""
+    """Accept a string, or a mapping with `key` and some of `extra`."""
     keys = {key: StanzaKey(text, required=True), **extra}
 
     def see(value: Any, spot: ValueSpot) -> None:
@@ -211,18 +211,19 @@ def named(extra: Keys, what: str, key: str = "name") -> Check:
 
 
 def tagged(check: Check, *tags: str) -> Check:
-    """Let the value carry `!override` or `!inherit`."""
+    """Allow the tags `!override` or `!inherit` for the value."""
 
     def see(value: Any, spot: ValueSpot) -> None:
         if isinstance(value, Tagged) and value.tag not in tags:
-            raise spot.wrong(f"cannot carry !{value.tag}")
+            raise spot.wrong(f"cannot have the tag !{value.tag}")
         check.see(plain(value), spot)
 
     return Check(check.says, see, frozenset(tags), check.schema)
 
 
 def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int = 0) -> None:
-    """Check that every key is known and has the right type. Raise Wrong for the first that does not."""
+    """Check that every key is known, that its value has the right type, and that no required key is missing. Raise
+    Wrong for the first error."""
     if not isinstance(stanza, Table):
         raise Wrong(f"{_a(what)} must be a mapping, not {show(stanza)}", line)
     for name, value in stanza.items():
@@ -230,7 +231,7 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
         if key is None:
             raise Wrong(f"{_a(what)} has no key {name!r}{nearest(name, list(keys))}", stanza.at(name))
         key.check.see(value, ValueSpot(stanza.at(name), f"{name} of {_a(what)}", warnings))
-        # A setting that is switched off has nothing to lose.
+        # Do not warn about a setting that is off: ignoring it changes nothing.
         if key.idle and value not in (None, False):
             warnings.append(idle(f"{name} of {_a(what)}", key.idle, stanza.at(name)))
     for name, key in keys.items():
@@ -240,7 +241,7 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
 
 def idle(what: str, why: str, line: int) -> Wrong:
     """Return a warning that a setting is accepted but has no effect."""
-    return Wrong(f"{what} has no effect here: {why}", line, NO_EFFECT, "warning")
+    return Wrong(f"{what} has no effect: {why}", line, NO_EFFECT, "warning")
 
 
 def object_schema(keys: Keys) -> Schema:
@@ -257,7 +258,7 @@ def object_schema(keys: Keys) -> Schema:
 def _key_schema(key: StanzaKey) -> Schema:
     words = [
         key.note,
-        f"No effect here: {key.idle}" if key.idle else "",
+        f"No effect: {key.idle}" if key.idle else "",
         f"Default: {key.default}" if key.default else "",
     ]
     description = ". ".join(f"{word[:1].upper()}{word[1:]}" for word in words if word)
@@ -304,12 +305,13 @@ def deep_plain(value: Any) -> Any:
 
 
 def show(value: Any) -> str:
+    """Format a value for an error message."""
     kinds: dict[type, str] = {dict: "a mapping", Table: "a mapping", list: "a list", Rows: "a list"}
     if value is None:
         return "nothing"
     if isinstance(value, Tagged):
-        return f"something under !{value.tag}"
+        return f"a value with the tag !{value.tag}"
     if isinstance(value, Encrypted):
-        return "something encrypted"
+        return "an encrypted value"
     shown = repr(value)
     return kinds.get(type(value)) or (shown if len(shown) <= 60 else f"{shown[:60]}…")

@@ -1,4 +1,4 @@
-"""Read YAML so that every key and value knows its line, and open the encrypted texts in it."""
+"""Read YAML with the line of every key and value, and decrypt the encrypted strings in it."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from headgate.config.budgets import DEFAULTS, Budgets, sized
 from headgate.config.files.source import Wrong, unreadable
 
 DEPTH_MAX = 200
-"""Largest number of levels of nesting, with aliases expanded."""
+"""Maximum depth of nesting, with aliases expanded."""
 INTEGER_MAX = 2**63 - 1
 DIGITS_MAX = 100
-"""Largest number of characters of a number."""
+"""Maximum number of characters of a number."""
 ENCRYPTED = "!encrypted/pkcs1-oaep"
 CHUNKS_MAX = 1_000
-"""Largest number of pieces of one encrypted text."""
+"""Maximum number of pieces of one encrypted string."""
 _YAML = "tag:yaml.org,2002:"
 _TEXT = frozenset(_YAML + kind for kind in ("str", "timestamp", "value", "merge", "binary"))
-"""Kinds of scalars whose text is taken as it is written."""
+"""Kinds of scalars whose text is the value."""
 _NUMBERS = frozenset((_YAML + "int", _YAML + "float"))
 _NESTS = frozenset((_YAML + "map", _YAML + "seq"))
 
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """Hold a value under `!override` or `!inherit`."""
+    """Hold a value with the tag `!override` or `!inherit`."""
 
     tag: str
     value: Any  # JSON
@@ -39,16 +39,15 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True)
 class Encrypted:
-    """Hold text under `!encrypted/pkcs1-oaep`: base64 of one or more chunks."""
+    """Hold a string with the tag `!encrypted/pkcs1-oaep`: base64 of one or more chunks."""
 
     chunks: tuple[str, ...]
 
 
 class Table(dict[str, Any]):
-    """Represent a mapping that knows its line and the line of each key. Values are JSON, Tables, Rows, Tagged and
-    Encrypted.
+    """Represent a mapping with its line and the line of each key. Values are JSON, Tables, Rows, Tagged and Encrypted.
 
-    One Table may appear at several places of a document, so a Table that was read must not be changed.
+    One Table may appear at several places of a document, so do not modify a Table after reading.
     """
 
     __slots__ = ("line", "lines")
@@ -59,11 +58,12 @@ class Table(dict[str, Any]):
         self.lines: dict[str, int] = {}
 
     def at(self, key: str) -> int:
+        """Return the line of a key, or that of the mapping if it has no such key."""
         return self.lines.get(key, self.line)
 
 
 class Rows(list[Any]):
-    """Hold a list that knows the line of each element."""
+    """Hold a list with the line of each element."""
 
     __slots__ = ("line", "lines")
 
@@ -74,7 +74,7 @@ class Rows(list[Any]):
 
 
 def row_lines(value: Any, line: int) -> list[int]:
-    """Return the line of each element of a list, or the line of a single value that stands for a list."""
+    """Return the line of each element of a list, or `line` for a single value in place of a list."""
     return value.lines if isinstance(value, Rows) else [line]
 
 
@@ -88,22 +88,22 @@ def composed(text: str, budgets: Budgets) -> yaml.Node | None:
     """Return the root node of a document that is within the budgets, or None if it is empty. Raise Wrong."""
     if why := unreadable(text):
         raise Wrong(why, 1)
-    # From here to the composer, each test is cheaper than the one after it, and protects that one.
+    # From here to the composer, each test is cheaper than the next one, and protects it from huge input.
     if (length_bytes := len(text.encode(errors="replace"))) > budgets.file_max_bytes:
-        raise Wrong(f"this file has {sized(length_bytes)}, more than the {sized(budgets.file_max_bytes)} allowed", 1)
+        raise Wrong(f"this file has {sized(length_bytes)}; at most {sized(budgets.file_max_bytes)} are allowed", 1)
     _shallow(text, budgets.values_max)
     try:
         node: yaml.Node | None = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         context = f" {error.context}" if error.context else ""
-        # The parser may place an error behind the last line.
+        # The parser may report an error after the last line.
         last = max(1, len(text.splitlines()))
         raise Wrong(f"this is not YAML: {error.problem}{context}", min(mark.line + 1, last) if mark else 1) from error
     except (yaml.YAMLError, UnicodeError) as error:
         why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Wrong(f"this is not YAML: {why}", 1) from error
-    # Without an anchor there are no aliases, and the text itself was measured above.
+    # Without anchors there are no aliases to expand, and `_shallow` already checked the text itself.
     if node is not None and "&" in text:
         _Extent(budgets).of(node)
     if node is not None and _DIGITS.search(text):
@@ -120,13 +120,12 @@ _SEPARATORS = (
 
 
 def _shallow(text: str, values_max: int) -> None:
-    """Refuse a text that is nested too deeply for the composer, which is recursive, or has too many values for it.
-    Raise Wrong."""
+    """Raise Wrong if the text is nested too deeply for the recursive composer, or has too many values."""
     brackets = text.count("[") + text.count("{")
-    # Counting characters is far cheaper than parsing, and overestimates: nearly every file passes here and is parsed
-    # once.
+    # Counting characters is far cheaper than parsing, and never underestimates. Nearly all files pass this test, and so
+    # are parsed only once.
     deep = brackets + max((len(m.group()) for m in _INDENT.finditer(text)), default=0) >= DEPTH_MAX
-    # Twice, since between two separators there may be an empty value besides.
+    # Double the count, because there may also be an empty value between two separators.
     if not deep and 2 * sum(map(text.count, _SEPARATORS)) < values_max:
         return
     depth = values = 0
@@ -139,7 +138,7 @@ def _shallow(text: str, values_max: int) -> None:
             depth += isinstance(event, yaml.CollectionStartEvent)
             if depth > DEPTH_MAX or values > values_max:
                 line = event.start_mark.line + 1 if event.start_mark else 0
-                raise Wrong(_too_deep() if depth > DEPTH_MAX else f"this holds more than {values_max} values", line)
+                raise Wrong(_too_deep() if depth > DEPTH_MAX else f"this contains more than {values_max} values", line)
     except (yaml.YAMLError, UnicodeError):
         return  # the composer finds the same error and reports it
 
@@ -152,12 +151,12 @@ _DIGITS = re.compile(rf"[0-9a-fA-F_:.]{{{DIGITS_MAX}}}")
 
 
 def _short_numbers(root: yaml.Node) -> None:
-    """Refuse a number that is too long to be converted quickly. Raise Wrong."""
+    """Raise Wrong if a number is too long to be converted quickly."""
     seen, waiting = {id(root)}, [root]
     while waiting:
         node = waiting.pop()
         if isinstance(node, yaml.ScalarNode) and node.tag in _NUMBERS and len(node.value) > DIGITS_MAX:
-            raise Wrong(f"the number {node.value[:20]}… is too long; write it as text, in quotes", _line(node))
+            raise Wrong(f"the number {node.value[:20]}… is too long; write it as a string, in quotes", _line(node))
         fresh = [child for child in _children(node) if id(child) not in seen]
         seen.update(map(id, fresh))
         waiting += fresh
@@ -174,12 +173,13 @@ class _Extent:
     def of(self, node: yaml.Node) -> tuple[int, int, int]:
         """Return the numbers of values, characters and levels of a node. Raise Wrong if it contains itself or is too
         large."""
-        # Measured once, added for each use: ten lines of nested aliases can stand for billions of values.
+        # Measure each node once, and add its size for each use: ten lines of nested aliases can expand to billions of
+        # values.
         known = self._known.get(id(node))
         if known is not None:
             return known
         if id(node) in self._inside:
-            raise Wrong("this contains itself, by an alias", _line(node))
+            raise Wrong("this contains itself, through an alias", _line(node))
         self._inside.add(id(node))
         values, characters, levels = 1, 0, 0
         for child in _children(node):
@@ -188,11 +188,11 @@ class _Extent:
         if isinstance(node, yaml.ScalarNode):
             characters = len(node.value)
         self._inside.discard(id(node))
-        budgets, how = self._budgets, "with its aliases written out this"
+        budgets, how = self._budgets, "with aliases expanded, this"
         if values > budgets.values_max:
-            raise Wrong(f"{how} holds more than {budgets.values_max} values", _line(node))
+            raise Wrong(f"{how} contains more than {budgets.values_max} values", _line(node))
         if characters > budgets.written_max_bytes:
-            raise Wrong(f"{how} holds more than {sized(budgets.written_max_bytes)}", _line(node))
+            raise Wrong(f"{how} has more than {sized(budgets.written_max_bytes)}", _line(node))
         if levels > DEPTH_MAX:
             raise Wrong(f"{how} is nested more than {DEPTH_MAX} levels deep", _line(node))
         self._known[id(node)] = values, characters, levels
@@ -219,7 +219,7 @@ class _Reader:
     def value(self, node: yaml.Node) -> Any:
         if isinstance(node, yaml.ScalarNode) and node.tag == _YAML + "str":
             return node.value
-        # `self` stands for "not read yet", because None is a value.
+        # Use `self` to mean "not read yet", because None is a valid value.
         known = self._known.get(id(node), self)
         if known is self:
             known = self._known[id(node)] = self._read(node)
@@ -231,14 +231,14 @@ class _Reader:
             return Tagged(tag[1:], self._content(node))
         if tag == ENCRYPTED:
             return self._encrypted(node)
-        # The slash is that of `!!python/...`.
+        # The slash excludes tags such as `!!python/...`.
         if tag.startswith("!") or not tag.startswith(_YAML) or "/" in tag:
-            raise Wrong(f"the tag {tag} is not known; there are !override, !inherit and {ENCRYPTED}", _line(node))
+            raise Wrong(f"unknown tag {tag}; known are !override, !inherit and {ENCRYPTED}", _line(node))
         return self._content(node)
 
     def _content(self, node: yaml.Node) -> Any:
         if not isinstance(node, yaml.ScalarNode) and node.tag.startswith(_YAML) and node.tag not in _NESTS:
-            raise Wrong(f"the tag {node.tag} is not known", _line(node))
+            raise Wrong(f"unknown tag {node.tag}", _line(node))
         if isinstance(node, yaml.MappingNode):
             return self._table(node)
         if isinstance(node, yaml.SequenceNode):
@@ -260,19 +260,19 @@ class _Reader:
             _YAML + "null": self._scalars.construct_yaml_null,
         }.get(node.tag)
         if read is None:
-            raise Wrong(f"the tag {node.tag} is not known", _line(node))
+            raise Wrong(f"unknown tag {node.tag}", _line(node))
         try:
             value = read(node)
         except (yaml.YAMLError, ValueError, KeyError, IndexError, OverflowError) as error:
             raise Wrong(f"{node.value[:80]!r} cannot be read as {node.tag.removeprefix(_YAML)}", _line(node)) from error
         if isinstance(value, int) and not -INTEGER_MAX <= value <= INTEGER_MAX:
-            raise Wrong(f"the number {node.value[:80]} is too large; write it as text, in quotes", _line(node))
+            raise Wrong(f"the number {node.value[:80]} is too large; write it as a string, in quotes", _line(node))
         return value
 
     def _encrypted(self, node: yaml.Node) -> Encrypted:
         nodes = node.value if isinstance(node, yaml.SequenceNode) else [node]
         if isinstance(node, yaml.MappingNode) or not all(isinstance(n, yaml.ScalarNode) for n in nodes):
-            raise Wrong(f"{ENCRYPTED} stands before text or a list of texts", _line(node))
+            raise Wrong(f"{ENCRYPTED} must precede a string or a list of strings", _line(node))
         return Encrypted(tuple("".join(n.value.split()) for n in nodes))
 
     def _table(self, node: yaml.MappingNode) -> Table:
@@ -283,20 +283,20 @@ class _Reader:
                 merged += found if isinstance(found, list) else [found]
                 continue
             key = self._key(key_node)
-            # PyYAML would silently keep the last one.
+            # PyYAML would silently use the last one.
             if key in own:
-                raise Wrong(f"the key {key!r} is given twice", _line(key_node))
+                raise Wrong(f"the key {key!r} occurs twice", _line(key_node))
             own[key] = self.value(value_node)
             own.lines[key] = _line(key_node)
         return self._merged(own, merged) if merged else own
 
     def _merged(self, own: Table, others: list[Any]) -> Table:
         """Add merged keys that the mapping itself does not have. If several merged mappings have a key, the first one
-        counts."""
+        takes precedence."""
         table = Table(own.line)
         for other in reversed(others):
             if not isinstance(other, Table):
-                raise Wrong("what is merged by << must be a mapping, or a list of mappings", own.line)
+                raise Wrong("the value of << must be a mapping, or a list of mappings", own.line)
             table.update(other)
             table.lines.update(other.lines)
         table.update(own)
@@ -305,10 +305,10 @@ class _Reader:
 
     def _key(self, node: yaml.Node) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            raise Wrong("a key must be text", _line(node))
+            raise Wrong("a key must be a string", _line(node))
         value = self.value(node)
         if isinstance(value, Tagged | Encrypted):
-            raise Wrong("a key has no tag", _line(node))
+            raise Wrong("a key cannot have a tag", _line(node))
         # In YAML 1.1, the keys `on` and `yes` are booleans.
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -316,7 +316,7 @@ class _Reader:
 
 
 class SecretClosed(Exception):
-    """Report why a secret cannot be opened."""
+    """Report why a secret cannot be decrypted."""
 
 
 class SecretOpener(Protocol):
@@ -334,17 +334,17 @@ def chunks_of(encrypted: Encrypted) -> list[bytes]:
 
 
 def _decoded(chunks: Sequence[str]) -> list[bytes]:
-    # Every piece costs an operation with the private key.
+    # Limit the pieces, because each costs an operation with the private key.
     if not 0 < len(chunks) <= CHUNKS_MAX:
-        raise SecretClosed(f"what is encrypted has 1 to {CHUNKS_MAX} pieces")
+        raise SecretClosed(f"an encrypted value must have 1 to {CHUNKS_MAX} pieces")
     try:
         return [b64decode(chunk, validate=True) for chunk in chunks]
     except (binascii.Error, ValueError) as error:
-        raise SecretClosed(f"what is encrypted is not base64: {error}") from error
+        raise SecretClosed(f"the encrypted value is not base64: {error}") from error
 
 
 def revealed(data: Any, project: str, opener: SecretOpener) -> Any:
-    """Return `data` of a `model.PlaybookSecret` as JSON with every encrypted text opened. Raise SecretClosed."""
+    """Return `data` of a `model.PlaybookSecret` as JSON with all encrypted strings decrypted. Raise SecretClosed."""
     if isinstance(data, dict):
         if set(data) == {ENCRYPTED} and isinstance(data[ENCRYPTED], list):
             return opener.open(project, _decoded(data[ENCRYPTED]))

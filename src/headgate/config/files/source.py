@@ -1,4 +1,4 @@
-"""Determine which files hold configuration, and represent these files and the errors in them."""
+"""Determine which files contain configuration, and represent these files and the errors in them."""
 
 from __future__ import annotations
 
@@ -12,42 +12,44 @@ from headgate.base.texts import visible
 from headgate.config.model import ConfigError
 
 STANDARD_PATHS = ("zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuul.d/")
-"""Roots of a project's configuration; the first one that exists counts."""
+"""Roots of a project's configuration; only the first one that exists is read."""
 IGNORE = ".zuul.ignore"
 """Name of a file that excludes its directory, and everything below it, from the configuration."""
 CONTEXT_LINES = 4
-"""Number of lines shown above and below the line of an error."""
+"""Number of lines to show above and below the line of an error."""
 LINE_SHOWN_MAX = 500
-"""Largest number of characters shown of a line."""
+"""Maximum number of characters to show of a line."""
 NAMED_MAX = 12
-"""Largest number of known words that a message lists."""
+"""Maximum number of known words to list in a message."""
 SCHEMA = "Unknown"
-"""Name of errors of form: text that is not YAML, an unknown key, or a wrong type."""
+"""Name of syntax errors: text that is not YAML, an unknown key, or a wrong type."""
 UNKNOWN_WORD = "Unknown Word"
 """Name of warnings about words that a driver does not know."""
 NO_EFFECT = "No Effect"
-"""Name of warnings about settings that are accepted without effect."""
+"""Name of warnings about settings that are accepted but have no effect."""
 NEVER = "Trigger Never Matches"
 """Name of warnings about triggers that no event can match."""
 MEANING = "Unknown Configuration Error"
-"""Name of errors of meaning that have no name of their own."""
+"""Name of all other errors without a name of their own."""
 _UNREADABLE = "\0headgate: "
 """Prefix of the placeholder for the text of a file that was not read; no YAML contains a NUL."""
 
 
 class Roots(NamedTuple):
+    """Hold the configuration files of a branch."""
+
     read: tuple[str, ...]
-    """Files in the order in which they are read."""
+    """Files to read, in this order."""
     spurned: tuple[str, ...]
     """First file of each root that is ignored because an earlier root exists."""
 
 
 def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
     """Return the configuration files among `files`. `extra` names further files, and directories with a trailing slash,
-    that are read, too."""
+    to read in addition."""
     files = list(files)
     ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
-    # With an empty tuple, `startswith` is false for every path.
+    # `startswith` with an empty tuple is false for every path.
     usable = sorted(path for path in files if not path.startswith(ignored))
     known = set(usable)
 
@@ -85,6 +87,7 @@ class Source:
     text: str
 
     def error(self, name: str, text: str, line: int = 0, severity: str = "error") -> ConfigError:
+        """Return an error in this file, with the lines around it."""
         return ConfigError(
             name=name,
             text=visible(text),
@@ -97,7 +100,7 @@ class Source:
         )
 
     def error_from(self, wrong: Wrong, line: int = 0) -> ConfigError:
-        """Turn `wrong` into an error of this file. `line` applies if the error has no line of its own."""
+        """Convert `wrong` to an error in this file. `line` applies if the error has no line of its own."""
         return self.error(wrong.name, wrong.text, wrong.line or line, wrong.severity)
 
     @property
@@ -106,7 +109,7 @@ class Source:
 
 
 class Wrong(Exception):
-    """Report one error at one line; it becomes a ConfigError where the source is known."""
+    """Report one error at one line. Code that knows the source converts it to a ConfigError."""
 
     def __init__(self, text: str, line: int, name: str = SCHEMA, severity: str = "error") -> None:
         super().__init__(text)
@@ -125,8 +128,7 @@ def unreadable(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _lines(text: str) -> list[str]:
-    """Split a text into lines. The result is cached, because a file with many errors is split again for each of
-    them."""
+    """Split a text into lines. Cache the result, because each error in a file needs the lines again."""
     return text.splitlines()
 
 
@@ -138,7 +140,7 @@ def snippet(text: str, line: int) -> str:
     first, last = max(1, line - CONTEXT_LINES), min(len(lines), line + CONTEXT_LINES)
     width = len(str(last))
     shown = (
-        # Text of others may hold control characters, or be a single line of megabytes.
+        # The text is untrusted: it may contain control characters, or be a single line of megabytes.
         f"{'>' if n == line else ' '} {n:{width}} | {one_line(lines[n - 1], LINE_SHOWN_MAX)}"
         for n in range(first, last + 1)
     )
@@ -164,7 +166,7 @@ def nearest(word: str, known: Collection[str]) -> str:
     if not isinstance(word, str):
         return ""
     most, letters = 1 if len(word) < 5 else 2, set(word)
-    # Computing a distance is slow: words of other lengths or other letters are ruled out first.
+    # Computing a distance is slow, so first exclude words of other lengths or with other letters.
     alike = (k for k in known if abs(len(k) - len(word)) <= most and len(letters ^ set(k)) <= 2 * most)
     close = [(strokes, k) for k in alike if (strokes := _strokes(word, k)) <= most]
     if close:
@@ -176,71 +178,74 @@ class ErrorClass(NamedTuple):
     """Describe all errors of one name, for the reference page of the language."""
 
     when: str
-    """What they report."""
+    """When the error occurs."""
     costs: str
-    """What is left out because of one."""
+    """What is ignored because of it."""
     severity: str = "error"
 
 
 _STANZA = "the stanza"
-_ITEM = "what it is in stays; an item that would run it reports the error"
+_ITEM = "nothing; an item that would run the job reports the error"
 ERRORS: dict[str, ErrorClass] = {
     SCHEMA: ErrorClass(
-        "no YAML, an unknown key, a value of the wrong form", "its file if that is not a list, else the stanza"
+        "invalid YAML, an unknown key, a value of the wrong type", "the file if it is not a list, otherwise the stanza"
     ),
     MEANING: ErrorClass(
-        "a clash of definitions, a name that refers to nothing, whatever has no other name", "see below"
+        "conflicting definitions, a name that refers to nothing, and all errors without a name of their own",
+        "see below",
     ),
-    "Base Job Not Permitted": ErrorClass("`parent: null` outside of a config-project that may", _STANZA),
-    "Duplicate Node": ErrorClass("two nodes of a nodeset have one name", _STANZA),
-    "Duplicate Nodeset Group": ErrorClass("two groups of a nodeset have one name", _STANZA),
+    "Base Job Not Permitted": ErrorClass(
+        "`parent: null` in a project other than a config-project that may define base jobs", _STANZA
+    ),
+    "Duplicate Node": ErrorClass("two nodes of a nodeset have the same name", _STANZA),
+    "Duplicate Nodeset Group": ErrorClass("two groups of a nodeset have the same name", _STANZA),
     "Node From Group Not Found": ErrorClass("a group names a node that is not in its nodeset", _STANZA),
     "Nodeset Not Found": ErrorClass("a job or an alternative names an undefined nodeset", _ITEM),
     "Label Forbidden": ErrorClass("the tenant file does not allow the label", _STANZA),
-    "Label Not Found": ErrorClass("with `use-nodepool: false`, an undefined label", "nothing but the error"),
+    "Label Not Found": ErrorClass("with `use-nodepool: false`, an undefined label", "nothing"),
     "Max Timeout Exceeded": ErrorClass("a timeout above max-job-timeout", _STANZA),
     "Pre-Timeout Exceeds Timeout": ErrorClass("pre-timeout above timeout in one stanza", _STANZA),
     "Max OIDC TTL Exceeded": ErrorClass("ttl of a secret above max-oidc-ttl", _STANZA),
     "OIDC issuer not allowed": ErrorClass("iss of a secret is not in allowed-oidc-issuers", _STANZA),
-    "Pipeline Forbidden": ErrorClass("a pipeline outside of config-projects; told once a file", _STANZA),
-    "Project Forbidden": ErrorClass("a project stanza for somebody else without leave to", _STANZA),
+    "Pipeline Forbidden": ErrorClass("a pipeline outside of config-projects; reported once per file", _STANZA),
+    "Project Forbidden": ErrorClass("a stanza for another project that this project may not configure", _STANZA),
     "Project Not Found": ErrorClass(
-        "a project that is not in the tenant, or a short name two connections have", _STANZA
+        "a project that is not in the tenant, or a short name that several connections have", _STANZA
     ),
-    "Reporter Job Not Permitted": ErrorClass("a job of type reporter attached by a project that may not", _ITEM),
-    "Template Not Found": ErrorClass("a project names an undefined template", "no job of the project runs"),
+    "Reporter Job Not Permitted": ErrorClass("a project that may not do so attaches a job of type reporter", _ITEM),
+    "Template Not Found": ErrorClass("a project names an undefined template", "all jobs of the project"),
     "Unknown Connection": ErrorClass(
-        "a connection the tenant may not use", "the pipeline; in the tenant file, the file"
+        "a connection that the tenant may not use", "the pipeline; in the tenant file, the file"
     ),
     "AuthZ Rule Not Found": ErrorClass("the tenant file names a rule it does not define", "the tenant"),
     "Role Not Found": ErrorClass("the tenant file names a role it does not define", "the tenant"),
     "Global Semaphore Not Found": ErrorClass("the tenant file names a semaphore it does not define", "the tenant"),
     "Multiple Project Configurations": ErrorClass(
-        "a branch has several of the standard roots", "the later ones", "warning"
+        "a branch has several of the standard roots", "the later roots", "warning"
     ),
-    "Regex Deprecation": ErrorClass("a pattern only Python's dialect knows", "nothing", "warning"),
+    "Regex Deprecation": ErrorClass("a pattern that only Python's dialect supports", "nothing", "warning"),
     "Cleanup Run Deprecation": ErrorClass("cleanup-run instead of post-run with `cleanup: true`", "nothing", "warning"),
     NO_EFFECT: ErrorClass(
-        "something that is accepted and has no effect here; reports of changes do not mention it", "nothing", "warning"
+        "a setting that is accepted but has no effect; reports of changes do not mention it", "nothing", "warning"
     ),
     UNKNOWN_WORD: ErrorClass("a word that the connection's driver does not know", "nothing", "warning"),
     NEVER: ErrorClass("a trigger of plain git names a ref that causes no events", "nothing", "warning"),
     "Github Trigger Configuration Warning": ErrorClass(
-        "a trigger of GitHub has an unknown word, or the wrong form", "nothing, or that trigger", "warning"
+        "a GitHub trigger has an unknown word, or a value of the wrong type", "nothing, or that trigger", "warning"
     ),
     "Gerrit Deprecation": ErrorClass("a key of a trigger that has a successor", "nothing", "warning"),
     "GitHub Deprecation": ErrorClass("a key of a trigger that has a successor", "nothing", "warning"),
 }
 """Name of errors or warnings -> their description."""
-_NOTHING = "nothing: `headgate check` alone tells of it"
+_NOTHING = "nothing; only `headgate check` reports it"
 CHECKED: dict[str, ErrorClass] = {
     "Pipeline Not Found": ErrorClass("a project has a section for a pipeline that no tenant has", _NOTHING),
     "Parents In A Circle": ErrorClass("a job inherits from itself through others", _NOTHING),
     "Queue Not Found": ErrorClass(
-        "a project names an undeclared queue: one is used for all branches", _NOTHING, "warning"
+        "a project names an undeclared queue, which all branches then share", _NOTHING, "warning"
     ),
     "Semaphore Not Found": ErrorClass(
-        "a job names an undeclared semaphore: one build at a time holds it", _NOTHING, "warning"
+        "a job names an undeclared semaphore, which then admits one build at a time", _NOTHING, "warning"
     ),
 }
-"""Problems that only a check reports: no change is rejected for them."""
+"""Problems that only a check reports; changes are not rejected because of them."""

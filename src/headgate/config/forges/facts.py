@@ -1,7 +1,7 @@
 """Define the facts that forges report about changes and events, in one form for all forges. Pure data.
 
-An unknown fact is None or an empty text, never false. A predicate about an unknown fact does not hold, in `require` and
-in `reject` alike.
+An unknown fact is None or an empty string, never false. A predicate about an unknown fact does not hold, both in
+`require` and in `reject`.
 """
 
 from __future__ import annotations
@@ -78,17 +78,17 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent a condition that the forge sets for a merge."""
 
     text: str
-    """Requirement, for people: the rest of a sentence that begins with the change."""
+    """Text of the requirement: the rest of a sentence that begins with the change."""
     met: bool | None = None
     """Whether it is met; None while the forge has not decided, for which Headgate waits."""
     bypassed: bool = False
     """Whether Headgate's account may merge without it."""
     missing: tuple[str, ...] = ()
-    """Labels or contexts that it lacks; a pipeline that sets all of them itself may go ahead."""
+    """Labels or contexts that it lacks; a pipeline that sets all of them itself may proceed."""
 
 
 class Details(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold what may change while the patchset stays the same."""
+    """Hold facts that may change while the patchset stays the same."""
 
     us: tuple[str, ...] = ()
     """Headgate's own accounts, as in `ForgeAccount.name` and `ProgramStatus.who`."""
@@ -100,9 +100,9 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it is the newest patchset."""
     votes: tuple[Vote, ...] | None = None
     approved: bool | None = None
-    """Whether the forge considers the change approved; None if the forge does not tell."""
+    """Whether the forge considers the change approved; None if the forge does not report that."""
     score: int | None = None
-    """Thumbs up minus thumbs down; None where a forge does not count them."""
+    """Thumbs up minus thumbs down; None if the forge does not count them."""
     statuses: tuple[ProgramStatus, ...] | None = None
     labels: tuple[str, ...] | None = None
     """Labels or tags."""
@@ -115,7 +115,7 @@ class Details(msgspec.Struct, frozen=True, omit_defaults=True):
     mergeable: bool | None = None
     """Whether it merges without conflicts; None while the forge is still checking."""
     rules: tuple[Rule, ...] | None = None
-    """Rules in force; None if unknown, in which case Headgate asks the forge before it lands the change."""
+    """Rules in force; None if unknown, in which case Headgate requests them before it lands the change."""
     mark: str = ""
     """Position up to which the driver has sent events of this change, in the driver's own form."""
 

@@ -1,4 +1,4 @@
-"""Find the dependencies that a change names with `Depends-On:` at the beginning of a line of its message."""
+"""Find the dependencies that a change declares with `Depends-On:` at the beginning of a line of its message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
 _DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S[^\n]*)$", re.IGNORECASE | re.MULTILINE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"]+", re.IGNORECASE)
 _AROUND = "*_`'.,;:!)]}"
-"""Characters that may follow an address in a sentence without being part of it."""
+"""Characters that may follow a URL in a sentence without being part of it."""
 _CHANGE_ID = re.compile(r"I[0-9a-f]{40}")
 """Gerrit's old form of a change id."""
 _HAS_ID = re.compile(r"^Change-Id:[ \t]*(I[0-9a-f]{40})[ \t\r]*$", re.MULTILINE)
@@ -26,9 +26,9 @@ def footers(message: str) -> Iterator[str]:
 
 
 def _names_in(line: str) -> list[str]:
-    """Return the names in one footer: every URL, without surrounding punctuation, or else the names in it. A line that
-    has neither is returned as one name that no change has, so that it is reported as unknown."""
-    # In Markdown, `[text](address)`, an address may also be the text.
+    """Return the names in one footer: every URL, without surrounding punctuation, or else the names of changes. Return
+    a line that has neither as one name, which will be reported as unknown."""
+    # In Markdown, `[text](url)`, the text may also be a URL.
     if addresses := _URL.findall(line.replace("](", " ")):
         return [one.rstrip(_AROUND) for one in addresses]
     names = [one for one in re.split(r"[\s,]+", line) if one]
@@ -41,7 +41,7 @@ def ids(message: str) -> frozenset[str]:
 
 
 class Named(NamedTuple):
-    """Hold what the footers of a change name: keys of changes, and texts that name none."""
+    """Hold the keys of the changes that footers name, and footers that name no change."""
 
     needs: tuple[str, ...] = ()
     """Keys of changes, whether or not they have been proposed."""
@@ -73,7 +73,7 @@ def named(
 
 def _plain(text: str, projects: Collection[str]) -> str:
     """Return the key of a change of plain git, or an empty string if the text names none. The text begins with a
-    project, of which the longest matching name counts; the name may lack the host if no other project has that name."""
+    project name; the longest match takes precedence. The name may omit the host if no other project has that name."""
     names: dict[str, set[str]] = {}
     for project in projects:
         for name in (project, project.partition("/")[2]):

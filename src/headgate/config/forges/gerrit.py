@@ -14,7 +14,7 @@ from headgate.config.forges.keyterms import Dialect, TermSubject, TriggerTerm, f
 from headgate.config.keys.forms import approvals, events, patterns, texts, words
 
 _OF_VOTES = ("username", "email", "older-than", "newer-than")
-"""Keys of an approval; every other one is a label."""
+"""Keys of an approval; all other keys are labels."""
 _REPORTER = ("comment", "submit", "notify", "checks-api")
 
 
@@ -141,7 +141,7 @@ GERRIT = Dialect(
         "comment": StanzaKey(flag, "true"),
         "notify": StanzaKey(words("NONE", "OWNER", "OWNER_REVIEWERS", "ALL")),
         "checks-api": StanzaKey(
-            mapping, idle="its plugin is not a part of Gerrit any more; let the reporter vote on a label"
+            mapping, idle="Gerrit no longer includes the checks plugin; let the reporter vote on a label instead"
         ),
     },
     trigger_defaults={"ignore-deletes": True},

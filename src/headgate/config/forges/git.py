@@ -12,7 +12,7 @@ from headgate.config.forges.keyterms import Dialect, KnownFacts, TermSubject, Tr
 from headgate.config.forges.terms import age_ms, always, fact, on_branch, on_ref, unless_deleted
 from headgate.config.keys.forms import BY_DEFAULT, age, checks, events, patterns, texts
 
-NO_DEBUG_LINES = "debugging lines are not reported"
+NO_DEBUG_LINES = "Headgate reports no debug lines"
 """Why `debug` of a trigger has no effect."""
 APPROVALS: Keys = {
     "count": StanzaKey(count(1, 100), "1"),
@@ -27,8 +27,8 @@ Wanted = Mapping[str, Any]
 
 
 def person(name: str) -> str:
-    """Return the name of a person in a form in which names that differ only in case or in Unicode form are equal."""
-    # Twice, because casefolding can leave a text that is not normalized any more.
+    """Return a person's name in a normal form, in which names that differ only in case or Unicode form are equal."""
+    # Normalize twice, because casefolding can produce text that is no longer normalized.
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -37,14 +37,14 @@ def authors(change_state: KnownFacts) -> set[str]:
     name of each."""
     name, _, address = change_state.change.owner.partition("<")
     address = address.rstrip("> ")
-    # Servers name people by login or by address: authors must not approve under whichever form is not on the commit.
+    # Servers name people by login or by email address: authors must not be able to approve under the other form.
     names = (name.strip(), address, address.partition("@")[0], *change_state.proposers)
     return {person(one) for one in names if one}
 
 
 def counted(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> tuple[Word, ...]:
-    """Return the approvals of this patchset that count, one per person, the earliest first. `now_ms` is the time at
-    which the change is to enter; None means that it has entered, and the age of an approval no longer matters."""
+    """Return the approvals of this patchset that count, one per person, earliest first. `now_ms` is the time at which
+    the change may enter; None means that it has entered, so that the age of an approval no longer matters."""
     among = {person(one) for one in as_list(wanted.get("of"))}
     not_these = authors(change_state) if wanted.get("not-author") else set[str]()
     found: dict[str, Word] = {}
@@ -65,15 +65,15 @@ def _too_old(word: Word, wanted: Wanted, now_ms: int) -> bool:
 def lacking(change_state: KnownFacts, wanted: Wanted, now_ms: int | None = None) -> str:
     """Return why the approvals do not suffice, or an empty string if they do."""
     key, most = change_state.change.key, int(wanted.get("count", 1))
-    # Without the proposers, an author who commits under another name would count as somebody else.
+    # Without the proposers, an author who commits under another name would count as a different person.
     if wanted.get("not-author") and not change_state.proposers:
-        return f"{key} cannot be approved: the server did not tell who proposed this patchset; propose it again"
+        return f"{key} cannot be approved: the server did not record who proposed this patchset; propose it again"
     found = [word.who for word in counted(change_state, wanted, now_ms)]
     if len(found) >= most:
         return ""
     have = f"{len(found)} ({', '.join(found)})" if found else "none"
     of = f" of {', '.join(as_list(wanted['of']))}" if wanted.get("of") else ""
-    other = ", not of who wrote or proposed it" if wanted.get("not-author") else ""
+    other = ", not from its author or proposer" if wanted.get("not-author") else ""
     age = f", not older than {wanted['newer-than']}" if wanted.get("newer-than") else ""
     return f"{key} needs {most} approval{'s' if most > 1 else ''}{of}{other}{age}, and has {have}"
 
@@ -94,19 +94,19 @@ def _no_veto(wanted: bool, seen: TermSubject) -> str:
 
 
 def required_results(check: Any) -> dict[str, str]:
-    """Map each pipeline that `check` names to the result that it must have reported."""
+    """Return the results that `check` requires, by pipeline."""
     return {BY_DEFAULT: check} if isinstance(check, str) else dict(check or {})
 
 
 def _results(seen: TermSubject) -> dict[str, str]:
-    """Map each pipeline to the result that it reported for this patchset."""
+    """Return the results that pipelines reported for this patchset, by pipeline."""
     mine = (one for one in seen.known.checks if one.commit == seen.change.commit)
     # Pipelines of other tenants may have the same names.
     return {one.pipeline: one.result for one in mine if one.tenant == seen.tenant}
 
 
 def _unchecked(wanted: object, seen: TermSubject) -> str:
-    # Asked on entry only: that pipeline may run again meanwhile, and must not take out an item that was let in.
+    # Check only on entry: that pipeline may run again later, which must not dequeue an item that has entered.
     results = _results(seen) if seen.now_ms is not None else {}
     for name, result in required_results(wanted).items() if seen.now_ms is not None else ():
         if results.get(name) != result:

@@ -1,4 +1,4 @@
-"""Define the keys of GitHub, and of Gitea and Forgejo, which are the same where these forges agree."""
+"""Define the keys of GitHub, and of Gitea and Forgejo, which share most of them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _EVENTS: Mapping[str, tuple[ForgeEvent, ...]] = {
     "change-merged": (ForgeEvent("pull_request", "closed"),),
     "ref-updated": (ForgeEvent("push"),),
 }
-"""Kind of event -> events of these forges that may be meant where only the kind is known."""
+"""Kind of event -> possible events of these forges, for an event of which only the kind is known."""
 
 REVIEW: Keys = {
     "username": StanzaKey(regex),
@@ -118,7 +118,7 @@ def _acted(wanted: object, seen: TermSubject) -> bool:
 def trigger(named: StanzaKey, actions: tuple[str, ...]) -> Terms:
     """Return the keys of a trigger, with these events (`named`) and actions."""
     return {
-        "event": TriggerTerm(named, terms.happened_to_what_is_there),
+        "event": TriggerTerm(named, terms.happened_to_existing),
         "action": TriggerTerm(StanzaKey(many(words(*actions, old=_old(actions)))), _acted),
         "branch": TriggerTerm(StanzaKey(patterns), terms.on_branch),
         "ref": TriggerTerm(StanzaKey(patterns), terms.on_ref),
@@ -147,8 +147,8 @@ def sets(how: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _closes(started: Sequence[Mapping[str, Any]], ended: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the report that cancels a started check run if no report at the end completes it, since it would run for
-    ever."""
+    """Return the report that cancels a started check run if no final report completes it; otherwise it would stay
+    unfinished for ever."""
     runs = any(how.get("check") in ("queued", "in_progress") for how in started)
     return ({"check": "cancelled", "comment": False},) if runs and not any("check" in how for how in ended) else ()
 

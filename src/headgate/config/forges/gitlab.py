@@ -12,7 +12,7 @@ from headgate.config.keys.forms import events, patterns, permissions, texts, wor
 
 GITLAB = Dialect(
     trigger={
-        "event": TriggerTerm(events("gl_merge_request", "gl_push"), terms.happened_to_what_is_there),
+        "event": TriggerTerm(events("gl_merge_request", "gl_push"), terms.happened_to_existing),
         "action": TriggerTerm(
             StanzaKey(
                 many(

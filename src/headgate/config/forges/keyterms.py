@@ -1,4 +1,4 @@
-"""Define the keys of drivers: the form of each value, and whether it holds for a change or an event."""
+"""Define the keys of drivers: the type of each value, and the predicate that decides whether it holds."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class TermSubject(NamedTuple):
     known: KnownFacts
     tenant: str = ""
     now_ms: int | None = None
-    """Time at which the change is to enter, in milliseconds since the epoch, or None if it has already entered. Then
-    conditions that apply only on entry, and Headgate's own reports, are not checked again."""
+    """Time at which the change may enter, in milliseconds since the epoch, or None if it has already entered. Then
+    conditions that apply only on entry, and conditions about Headgate's own reports, are not checked again."""
     kind: str = ""
     """Kind of the event, a `gate.state.change.EventKind`."""
     happening: ForgeEvent | None = None
@@ -83,7 +83,7 @@ class TermSubject(NamedTuple):
 
 _NOTHING, _NOTHING_HAPPENED = Details(), ForgeEvent("")
 UNDECIDED = (Undecided, BadPattern)
-"""Errors of a predicate that cannot decide: whatever they are asked for, the change stays out."""
+"""Errors of a predicate that cannot decide. The change then does not enter, whatever the condition."""
 Holds = Callable[[Any, TermSubject], bool]
 """Predicate: (value in the configuration as JSON, subject) -> whether the value holds for the subject."""
 
@@ -95,10 +95,9 @@ class TriggerTerm(NamedTuple):
     holds: Holds
     """Predicate for triggers and `require`."""
     rejects: Callable[[Any, TermSubject], bool | str] | None = None
-    """Predicate for `reject`, which may return a message for people instead of true; None if `holds` applies."""
+    """Predicate for `reject`, which may return a message instead of true; None if `holds` applies."""
     lacks: Callable[[Any, TermSubject], str] | None = None
-    """Function that returns what `require` is missing, for people, or an empty string if it holds; None if `holds` is
-    enough."""
+    """Function that returns a message about an unmet `require`, or an empty string; None to use only `holds`."""
 
 
 Terms = Mapping[str, TriggerTerm]
@@ -106,7 +105,7 @@ _Hows = Sequence[Mapping[str, Any]]
 
 
 def forms(terms: Terms) -> Keys:
-    """Return the keys with the forms of their values."""
+    """Return the keys with the checks of their values."""
     return {name: term.form for name, term in terms.items()}
 
 
@@ -131,16 +130,16 @@ class Dialect(NamedTuple):
     nobody: frozenset[str] = frozenset()
     """Events and actions whose author is unknown; a trigger that requires a permission never matches them."""
     closes: Callable[[_Hows, _Hows], _Hows] = lambda _started, _ended: ()
-    """Function from the reports at the start and at the dequeuing of an item to additional reports, which close
-    whatever the reports at the start left open at the forge."""
+    """Function that takes the reports at the start and at the dequeuing of an item, and returns additional reports,
+    which close whatever the reports at the start left open at the forge."""
     of_change: frozenset[str] = OF_CHANGE
     """Keys of a trigger that set conditions for the change."""
     lands: tuple[str, ...] = ("merge",)
     """Keys of a success reporter that land the change when they are true."""
     free: bool = False
-    """Whether reporters may have any other key, too."""
+    """Whether reporters may have any other keys, too."""
     forgiven: str = ""
-    """Name of the warnings that errors of a trigger become, except for unknown keys; empty if they stay errors."""
+    """Name of warnings that replace errors in a trigger, except for unknown keys; empty if they stay errors."""
     named: tuple[str, ...] = ()
     """Keys of a requirement that name people; they work only where the server authenticates people."""
     refs_too: bool = False
@@ -149,8 +148,8 @@ class Dialect(NamedTuple):
 
 
 def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -> bool:
-    """Return whether every key of a trigger holds for an event. If only the kind of the event is known, only the kind
-    is compared."""
+    """Return whether every key of a trigger holds for an event. If only the kind of the event is known, compare only
+    the kind."""
     required = {**dialect.trigger_defaults, **trigger}
     terms = [
         (dialect.trigger[name], value)
@@ -159,18 +158,18 @@ def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -
     ]
     readings = [seen]
     if seen.happening is None and dialect.events_of:
-        # Comparing states shows the kind of an event, but not which of several it was: any of them may match.
+        # An event found by comparing states has only a kind, which several forge events share: any of them may match.
         readings = [seen._replace(happening=one) for one in dialect.events_of.get(seen.kind, ())]
     return any(all(_decided(term.holds, value, reading, False) for term, value in terms) for reading in readings)
 
 
 def unmet(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
-    """Return the first unmet requirement, for people, or an empty string if all are met."""
+    """Return a message about the first unmet requirement, or an empty string if all are met."""
     return next(missing(terms, requirement, seen), "")
 
 
 def missing(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
-    """Yield each unmet requirement, for people."""
+    """Yield a message about each unmet requirement."""
     for name, value in requirement.items():
         term = terms.get(name)
         if term is None:
@@ -184,12 +183,12 @@ def missing(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> 
 
 
 def refused(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> str:
-    """Return the first condition that keeps a change out, for people, or an empty string if there is none."""
+    """Return a message about the first condition that rejects the change, or an empty string."""
     return next(hindering(terms, requirement, seen), "")
 
 
 def hindering(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -> Iterator[str]:
-    """Yield each condition that keeps a change out, for people."""
+    """Yield a message about each condition that rejects the change."""
     for name, value in requirement.items():
         term = terms.get(name)
         if term is None:
@@ -200,13 +199,13 @@ def hindering(terms: Terms, requirement: Mapping[str, Any], seen: TermSubject) -
                 part = _part(value, rejects, seen, holds=True)
                 yield found if isinstance(found, str) else f"{seen.change.key} {_is(name, part)}"
         except UNDECIDED as error:
-            # The author of the text must not get in because the pattern takes too long to match.
+            # A change must not enter just because a pattern takes too long to match its text.
             yield f"{seen.change.key}: {name}: {error}"
 
 
 def _part(value: object, term: Callable[[Any, TermSubject], bool | str], seen: TermSubject, *, holds: bool) -> object:
     """Return the elements of a list for which the predicate returns `holds`, or the value itself if there are none or
-    it is no list."""
+    it is not a list."""
     if not isinstance(value, list):
         return value
     return [one for one in value if bool(_decided(term, [one], seen, holds)) is holds] or value
@@ -215,7 +214,7 @@ def _part(value: object, term: Callable[[Any, TermSubject], bool | str], seen: T
 def _decided(
     term: Callable[[Any, TermSubject], bool | str], value: object, seen: TermSubject, undecided: bool
 ) -> bool | str:
-    """Return what the predicate says, or `undecided` if a pattern in it cannot be decided."""
+    """Return the result of the predicate, or `undecided` if it depends on an undecided pattern."""
     try:
         return term(value, seen)
     except UNDECIDED:
@@ -225,13 +224,13 @@ def _decided(
 def _is_not(name: str, value: object) -> str:
     if isinstance(value, bool):
         return f"is {'not ' if value else ''}{name}"
-    return f"lacks what is required of it: {name}: {spelled(value)}"
+    return f"does not meet the requirement {name}: {spelled(value)}"
 
 
 def _is(name: str, value: object) -> str:
     if isinstance(value, bool):
         return f"is {'' if value else 'not '}{name}"
-    return f"has what keeps it out: {name}: {spelled(value)}"
+    return f"is rejected because of {name}: {spelled(value)}"
 
 
 def spelled(value: object) -> str:

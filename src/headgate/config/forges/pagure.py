@@ -27,14 +27,14 @@ def _actions(seen: TermSubject) -> tuple[str, ...]:
 
 
 def _scored_by_committers(least: int, seen: TermSubject) -> bool:
-    """Return whether the votes of committers reach a score. Only votes of accounts count that may write and did not
-    propose the change."""
+    """Return whether the votes of committers reach a score. Only accounts that may write and did not propose the change
+    count."""
     votes = [
         one.value
         for one in seen.details.votes or ()
         if one.who.permission in ("write", "admin") and one.who.name not in ("", seen.change.owner)
     ]
-    # If the votes are unknown, none are counted: a least score of 0 must not be met by that.
+    # Unknown votes must not meet a required score of 0.
     return seen.details.votes is not None and votes.count("thumbsup") - votes.count("thumbsdown") >= least
 
 
@@ -45,7 +45,7 @@ def _scored(least: int, seen: TermSubject) -> bool:
 PAGURE = Dialect(
     trigger={
         "event": TriggerTerm(
-            events("pg_pull_request", "pg_pull_request_review", "pg_push"), terms.happened_to_what_is_there
+            events("pg_pull_request", "pg_pull_request_review", "pg_push"), terms.happened_to_existing
         ),
         "action": TriggerTerm(
             StanzaKey(
@@ -76,7 +76,7 @@ PAGURE = Dialect(
     },
     require={
         "score": TriggerTerm(StanzaKey(integer), _scored),
-        "committer-score": TriggerTerm(StanzaKey(integer, note="Headgate's own"), _scored_by_committers),
+        "committer-score": TriggerTerm(StanzaKey(integer, note="not in Zuul"), _scored_by_committers),
         "open": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_open)),
         "merged": TriggerTerm(StanzaKey(flag), terms.fact(terms.is_merged)),
         "status": TriggerTerm(StanzaKey(texts), _has_state, terms.one_of(_states)),

@@ -12,7 +12,7 @@ from headgate.config.forges.keyterms import UNDECIDED, Holds, TermSubject
 from headgate.config.patterns import Rule, fullmatches, may_match, searches
 
 PERMISSIONS = ("none", "read", "write", "admin")
-"""Permissions from the least to the greatest."""
+"""Permissions from lowest to highest."""
 AGES_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -22,7 +22,7 @@ def age_ms(age: str) -> int:
 
 
 def always(_value: object, _seen: TermSubject) -> bool:
-    """Hold always: the key says nothing about the subject."""
+    """Hold always: the key is not a condition."""
     return True
 
 
@@ -31,14 +31,14 @@ def always(_value: object, _seen: TermSubject) -> bool:
 
 def found_in(rules: object, texts: Iterable[str]) -> bool:
     """Return whether one of the patterns occurs in one of the texts. Raise Undecided and BadPattern if that depends on
-    a pattern that cannot be decided."""
+    an undecided pattern."""
     return _any(searches, rules, texts)
 
 
 def fullmatch(rules: object, texts: Iterable[str]) -> bool:
-    """Return whether one of the patterns matches one of the texts as a whole. Raise Undecided and BadPattern if that
-    depends on a pattern that cannot be decided."""
-    return _any(fullmatches, rules, texts)
+    """Return whether one of the patterns matches all of one of the texts. Raise Undecided and BadPattern if that
+    depends on an undecided pattern."""
+    return _any(matches_whole, rules, texts)
 
 
 def _any(matcher: Callable[[Rule, str], bool], rules: object, texts: Iterable[str]) -> bool:
@@ -46,7 +46,7 @@ def _any(matcher: Callable[[Rule, str], bool], rules: object, texts: Iterable[st
 
 
 def any_decided(tests: Iterable[Callable[[], bool]]) -> bool:
-    """Return whether one of the tests holds. Raise Undecided and BadPattern if none does and one cannot be decided."""
+    """Return whether one of the tests holds. Raise Undecided and BadPattern if none does and one is undecided."""
     undecided: Exception | None = None
     for test in tests:
         try:
@@ -94,7 +94,7 @@ def happened(events: object, seen: TermSubject) -> bool:
     return seen.what.event in as_list(events)
 
 
-def happened_to_what_is_there(events: object, seen: TermSubject) -> bool:
+def happened_to_existing(events: object, seen: TermSubject) -> bool:
     return happened(events, seen) and not seen.change.deletes
 
 
@@ -162,13 +162,12 @@ def of_somebody(pick: Callable[[ForgeAccount], str]) -> Holds:
 
 def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
     """Return whether the author and the age of a vote meet the conditions `username`, `email`, `permission`,
-    `older-than` and `newer-than`. Raise Undecided and BadPattern if that depends on a pattern that cannot be
-    decided."""
+    `older-than` and `newer-than`. Raise Undecided and BadPattern if that depends on an undecided pattern."""
     if "permission" in wanted and not permitted(wanted["permission"], vote.who):
         return False
     if not _aged(vote, wanted, now_ms):
         return False
-    # Patterns come last: they may be undecided, which must not matter for a vote that counts in no case.
+    # Check patterns last: an undecided pattern must not matter for a vote that does not count anyway.
     if "username" in wanted and not found_in(wanted["username"], (vote.who.name,)):
         return False
     return "email" not in wanted or found_in(wanted["email"], (vote.who.email,))
@@ -177,7 +176,7 @@ def counts(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
 def _aged(vote: Vote, wanted: Mapping[str, Any], now_ms: int | None) -> bool:
     if now_ms is None:
         return True  # ages matter only on entry
-    # A vote of unknown age is neither old nor new enough.
+    # A vote of unknown age meets neither condition.
     old_ms = now_ms - vote.since_ms if vote.since_ms else None
     if "older-than" in wanted and (old_ms is None or old_ms <= age_ms(wanted["older-than"])):
         return False
@@ -194,7 +193,7 @@ def asks_of_us(wanted: Mapping[str, Any], seen: TermSubject) -> bool:
     """Return whether a requirement on a change that has entered concerns something that Headgate itself reports."""
     if seen.now_ms is not None:
         return False
-    # Headgate's own vote changes while it tests the item; asking for the old one again would take the item out.
+    # Headgate's own vote changes while it tests the item; requiring the old one again would dequeue the item.
     named = "username" in wanted and found_in(wanted["username"], seen.details.us)
     return named or not seen.ours.isdisjoint(wanted)
 
@@ -213,8 +212,8 @@ STATES = ("pending", "success", "failure", "error", "neutral", "cancelled", "ski
 
 
 def has_status(rules: object, seen: TermSubject) -> bool:
-    """Hold if one of the patterns matches a status as a whole. For an item that has entered, Headgate's own status
-    counts as it was then, so that a gate that sets its status to pending does not dequeue its own items."""
+    """Hold if one of the patterns matches all of a status. For an item that has entered, Headgate's own status counts
+    with any state, so that a gate that sets its status to pending does not dequeue its own items."""
     if fullmatch(rules, spelled_statuses(seen.details, seen)):
         return True
     if seen.now_ms is not None:
@@ -224,7 +223,7 @@ def has_status(rules: object, seen: TermSubject) -> bool:
 
 
 def has_foreign_status(rules: object, seen: TermSubject) -> bool:
-    """Return whether one of the patterns matches a status as a whole, for `reject`."""
+    """Return whether one of the patterns matches all of a status, for `reject`."""
     return fullmatch(rules, spelled_statuses(seen.details, seen))
 
 

@@ -12,11 +12,11 @@ from headgate.config.freeze.sections import FreezeTarget, SectionEntry, job_appl
 from headgate.config.parse import Stanza
 
 ANCESTORS_MAX = 200
-"""Longest chain of parents from a job to its base job."""
+"""Maximum number of ancestors of a job."""
 VARIANTS_MAX = 2_000
-"""Number of variants that apply to one job, including those of its ancestors."""
+"""Maximum number of variants that apply to one job, including those of its ancestors."""
 ALL = ""
-"""Key of the checkout for projects that have none of their own."""
+"""Key of the checkout for projects without a checkout of their own."""
 
 
 class NoParent(Exception):
@@ -24,8 +24,8 @@ class NoParent(Exception):
 
 
 def collect(layout: LayoutDefinitions, name: str, attached: list[SectionEntry], target: FreezeTarget) -> list[Stanza]:
-    """Return the applicable variants of a job and its ancestors, those of the base job first. Return nothing if no
-    variant of the job, or of one of its parents, applies. Raise VariantRefused if there are more than VARIANTS_MAX."""
+    """Return the applicable variants of a job and its ancestors, those of the base job first. Return none if no variant
+    of the job, or of one of its parents, applies. Raise VariantRefused if there are more than VARIANTS_MAX."""
     overrides: dict[str, str] = {}
     for entry in attached:
         overrides |= _checkouts(layout, entry.attributes)
@@ -55,7 +55,7 @@ class _Collector:
                 continue
             matched = True
             parent = self._parent(variant)
-            # Several variants may have the same parent, which is applied once, before the first of them.
+            # Several variants may have the same parent; apply it once, before the first of them.
             if parent is not None and parent not in self._visited:
                 inner = {**overrides, **_checkouts(self._layout, variant.body)}
                 if not self.visit(parent, inner):
@@ -70,7 +70,7 @@ class _Collector:
         if "parent" in variant.body:
             parent = variant.body["parent"]
             return parent if isinstance(parent, str) else None
-        # If there are variants already, one that names no parent adds to them and inherits nothing.
+        # After the first variant, one that names no parent only adds to it, and does not inherit.
         return None if self.found else self._layout.tenant.default_parent
 
     def _seen(self, variant: Stanza, overrides: Mapping[str, str]) -> FreezeTarget:
@@ -92,7 +92,7 @@ def _equal(one: Stanza, other: Stanza) -> bool:
 
 
 def _checkouts(layout: LayoutDefinitions, body: Table) -> dict[str, str]:
-    """Map each project (or ALL) to the branch that these attributes say is checked out."""
+    """Return the branches that these attributes check out, by project (or ALL)."""
     found: dict[str, str] = {}
     if override := body.get("override-checkout") or body.get("override-branch"):
         found[ALL] = override

@@ -1,4 +1,4 @@
-"""Freeze: compute the jobs of an item, each with all its matching variants applied, and their graph."""
+"""Freeze: compute the job graph of an item, each job with all its matching variants applied."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FreezeQuestion:
     ahead: LayoutDefinitions | None = None
     """Definitions without the change, if the change alters the configuration."""
     given: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Parameters given when the item was enqueued by hand."""
+    """Parameters of a manual enqueue."""
 
 
 def freeze(layout: LayoutDefinitions, question: FreezeQuestion) -> FrozenGraph:
@@ -79,11 +79,11 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuesti
         if candidate is None:
             continue
         graph.candidates[name] = candidate
-        # Checked job by job: a graph that is too large is never held in memory completely.
+        # Check after each job, so that a graph that is too large is never completely in memory.
         if over := room.over(candidate):
             return FrozenGraph(errors=(candidate.error(f"pipeline {question.pipeline}: {over}"),))
     if not errors:
-        # Jobs that could not be frozen are missing from the graph, and it would report only what follows from that.
+        # Skip this after errors: it would only report consequences of the missing jobs.
         errors += graph.resolve(lambda name: bool(layout.variants(name)))
     if errors:
         return FrozenGraph(errors=tuple(errors))
@@ -141,15 +141,15 @@ class _Freezer:
         entry = fitting[0]
         pipeline = layout.pipelines.get(question.pipeline)
         if mix.abstract:
-            text = f"job {name} is abstract: it is there to be inherited from, not to be run"
-        # Config-projects are trusted to attach any job to any project.
+            text = f"job {name} is abstract: jobs may inherit from it, but it cannot run"
+        # A config-project may attach any job to any project.
         elif mix.allowed is not None and not mix.config_attached and question.project not in mix.allowed:
-            text = f"job {name} may not be run for {question.project}: its allowed-projects do not name it"
-        # Before review, a proposal could make the job print its secrets.
+            text = f"job {name} may not run for {question.project}: its allowed-projects do not include it"
+        # Before review, a proposed change could make the job print its secrets.
         elif mix.post_review and pipeline is not None and not pipeline.post_review:
-            text = f"job {name} is post-review; pipeline {question.pipeline} runs before review"
+            text = f"job {name} is post-review, but pipeline {question.pipeline} is not"
         elif not mix.has_run and not job.noop:
-            text = f"job {name} has nothing to run: no variant says `run`"
+            text = f"job {name} has nothing to run: none of its variants sets `run`"
         elif job.image_build_name and not self._has_image(job.image_build_name, name, fitting):
             text = f"job {name} references an unknown image {job.image_build_name!r}"
         elif job.type == "reporter" and (bad := self._not_for_reporters(fitting)):
@@ -161,7 +161,7 @@ class _Freezer:
 
     def _has_image(self, name: str, job: str, fitting: list[sections.SectionEntry]) -> bool:
         """Return whether a project that attaches the job defines the image, and only that project and config-projects
-        declare that the job builds it. Machines of other projects may start from the image that the job returns."""
+        declare that the job builds it. This matters because machines of other projects may use the image."""
         found = self._layout.singles["image"].get(name)
         if found is None or not any(found.source.project == e.stanza.source.project for e in fitting):
             return False
@@ -178,7 +178,7 @@ class _Freezer:
     # --- files
 
     def _is_optional(self, mix: Mix, job: FrozenJob) -> bool:
-        """Return whether neither the files of the change nor its changes of the configuration select the job."""
+        """Return whether neither the files of the change nor its changes to the configuration select the job."""
         files = self._question.files
         if not files or _files_match(mix, files):
             return False
@@ -236,7 +236,7 @@ def mixed(
 
 
 def _essence(job: FrozenJob) -> FrozenJob:
-    """Return the job without the attributes that only inform people."""
+    """Return the job without attributes that do not affect its builds."""
     return replace(job, inheritance=(), description="")
 
 
@@ -253,15 +253,15 @@ class JobCandidate:
 
     job: FrozenJob
     optional: bool
-    """Whether it runs only if a job that runs needs it, because its own file matchers do not match."""
+    """Whether it runs only if a job that runs depends on it, because its own file matchers do not match."""
     forbidden: ConfigError | None
-    """Reason why it must not run, reported only if it would run."""
+    """Error because of which it must not run; reported only if it would run."""
     error: Callable[[str], ConfigError]
     """Function that returns an error at the place where the job is attached."""
 
 
 class GraphRoom:
-    """Track how much of an item's budgets its jobs use."""
+    """Track how much of an item's limits its jobs use."""
 
     def __init__(self, budgets: Budgets) -> None:
         self._budgets = budgets
@@ -279,7 +279,7 @@ class GraphRoom:
         if self._edges > most.edges_max:
             return f"its jobs have more than {most.edges_max} dependencies ([scheduler] item_dependencies_max)"
         if self._length_bytes > most.item_max_bytes:
-            return f"its jobs come to more than {sized(most.item_max_bytes)} ([scheduler] item_max_bytes)"
+            return f"its jobs are larger than {sized(most.item_max_bytes)} in total ([scheduler] item_max_bytes)"
         return ""
 
 
@@ -310,7 +310,7 @@ class Graph:
         needed = set(wanted)
         while wanted:
             for d in self.candidates[wanted.pop()].job.dependencies:
-                # A soft dependency waits for a job that runs anyway, and never makes one run.
+                # A soft dependency only waits for a job that runs anyway; it never makes one run.
                 if not d.soft and d.name in self.candidates and d.name not in needed:
                     needed.add(d.name)
                     wanted.append(d.name)
@@ -322,7 +322,7 @@ class Graph:
                 if d.name in self.candidates:
                     continue
                 if not d.soft:
-                    yield candidate.error(f"job {name} depends on {d.name}, which is not run for this change")
+                    yield candidate.error(f"job {name} depends on {d.name}, which does not run for this change")
                 elif not defined(d.name):
                     yield candidate.error(f"job {name} depends on {d.name}, which is not defined")
 
@@ -334,12 +334,12 @@ class Graph:
         except CycleError as error:
             circle = list(reversed(error.args[1]))
             turned = _from_first(circle, list(self.candidates))
-            text = f"the dependencies of jobs go in a circle: {' -> '.join(turned)}"
+            text = f"jobs depend on each other in a circle: {' -> '.join(turned)}"
             yield self.candidates[turned[0]].error(text)
 
 
 def _from_first(circle: list[str], order: list[str]) -> list[str]:
-    """Turn the circle so that it begins at the job that comes first in the graph."""
+    """Return the circle, rotated so that it begins with the job that comes first in the graph."""
     ring = circle[:-1]
     start = ring.index(min(ring, key=order.index))
     turned = ring[start:] + ring[:start]

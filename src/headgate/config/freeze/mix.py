@@ -1,4 +1,4 @@
-"""Merge the variants of a job; each attribute follows its own rule."""
+"""Merge the variants of a job, each attribute by its own rule."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.config.parse import Stanza
 
 
 class VariantRefused(Exception):
-    """Report that a variant may not be applied; it becomes a configuration error of the item, at `key` of `stanza`."""
+    """Report that a variant cannot be applied. It becomes a configuration error of the item, at `key` of `stanza`."""
 
     def __init__(self, text: str, stanza: Stanza, key: str = "", name: str = MEANING) -> None:
         super().__init__(text)
@@ -31,7 +31,7 @@ class Mix:
     def __init__(self, name: str, layout: LayoutDefinitions) -> None:
         self.name, self._layout, self._tenant = name, layout, layout.tenant
         self._values: dict[str, Any] = {}
-        """Attribute -> value so far, as JSON."""
+        """Attribute -> current value, as JSON."""
         self._books = Books(layout)
         self._semaphores: dict[str, bool] = {}
         self._required: dict[str, model.RequiredProject] = {}
@@ -47,12 +47,12 @@ class Mix:
         self.abstract = False
         self.post_review = False
         self.allowed: frozenset[str] | None = None
-        """Canonical names of the projects that may run the job, or None for all; short names can be ambiguous."""
+        """Canonical names of the projects that may run the job, or None for all. Short names could be ambiguous."""
         self.config_attached = False
         """Whether a config-project attached the job; allowed-projects does not apply then."""
 
     def apply(self, stanza: Stanza, body: Table, *, of: str, attaching: bool = False) -> None:
-        """Apply one more variant; `of` is the name of its job. Raise VariantRefused."""
+        """Apply another variant; `of` is the name of its job. Raise VariantRefused."""
         self._last = stanza
         self._may(stanza, body, of)
         self._merge_values(body)
@@ -61,7 +61,7 @@ class Mix:
             self._values["description"] = body["description"]
         self._places(stanza, body, attaching)
         secrets = self._books.add(stanza, body, len(self._inheritance), attaching)
-        # Unreviewed code could read these secrets, and children in other projects could bring such code along.
+        # Unreviewed code could read these secrets, and child jobs in other projects could add such code.
         if secrets.restrict and not self.post_review:
             self.post_review = True
             if not secrets.passed_only:
@@ -74,7 +74,7 @@ class Mix:
         changes = [key for key in body if key in EXECUTION]
         where = f"{stanza.place}"
         if self._intermediate and of != self._last_name and not body.get("abstract"):
-            text = f"job {self._last_name} is intermediate; its child {of} must be abstract"
+            text = f"job {self._last_name} is intermediate; {of}, which inherits from it, must be abstract"
             raise VariantRefused(text, stanza, "parent")
         if self._final and changes:
             text = f"job {self.name} is final ({self._final}); {where} may not change {', '.join(changes)}"
@@ -87,13 +87,13 @@ class Mix:
                 raise VariantRefused(f"{key} of job {self.name} is final ({by}); {where} may not set it", stanza, key)
         exposure = self._values.get("secret-exposure")
         if exposure is not None and body.get("secret-exposure", exposure) != exposure:
-            text = f"secret-exposure of job {self.name} is {exposure} already; {where} may not change it"
+            text = f"secret-exposure of job {self.name} is already {exposure}; {where} may not change it"
             raise VariantRefused(text, stanza, "secret-exposure")
         if self._protected and body.get("protected") is False:
             raise VariantRefused(f"job {self.name} is protected; {where} may not undo it", stanza, "protected")
 
     def _flags(self, stanza: Stanza, body: Table, of: str) -> None:
-        # Another name begins a child, which is abstract only if it says so itself.
+        # A new name means the first variant of a child job, which is abstract only if it sets that itself.
         if of != self._last_name:
             self.abstract, self._intermediate = bool(body.get("abstract")), bool(body.get("intermediate"))
         self._last_name = of
@@ -129,7 +129,7 @@ class Mix:
 
     def _unite(self, key: str, value: Any, *, replace: bool) -> None:
         known: list[Any] = [] if replace else list(self._values.get(key, []))
-        # Lists of files may be long, and only texts can be looked up by hash.
+        # Lists of files may be long: look up strings, which are hashable, in a set.
         words = {one for one in known if isinstance(one, str)}
         known += [one for one in as_list(deep_plain(value)) if one not in (words if isinstance(one, str) else known)]
         self._values[key] = known
@@ -154,7 +154,7 @@ class Mix:
 
     def _narrow(self, names: Iterable[str]) -> None:
         known = frozenset(names)
-        # A variant can only narrow: a child must not let in a project that its parent keeps out.
+        # A variant can only narrow the set: a child job must not allow a project that its parent excludes.
         self.allowed = known if self.allowed is None else self.allowed & known
 
     def _require(self, stanza: Stanza, entry: str | Table) -> None:
@@ -189,8 +189,7 @@ class Mix:
         )
 
     def beneath(self, variables: dict[str, Any]) -> None:
-        """Add variables of the project, or of a manual enqueue request, with a lower precedence than those set so
-        far."""
+        """Add variables of the project, or of a manual enqueue, with lower precedence than the current ones."""
         self._values["vars"] = deep_merge(variables, self._values.get("vars", {}))
 
     # --- the result
@@ -215,7 +214,7 @@ class Mix:
         fields = {JOB[key].field: value for key, value in values.items() if JOB[key].field}
         fields |= _image(values.get("image", ""))
         pre_s, timeout_s = fields.get("pre_timeout_s"), fields.get("timeout_s")
-        # Different variants may have set them, so neither stanza alone is wrong.
+        # Different variants may have set the two, so this is no error of one stanza; cap the pre-timeout.
         if pre_s and timeout_s and pre_s > timeout_s > 0:
             fields["pre_timeout_s"] = timeout_s
         return model.FrozenJob(
@@ -283,7 +282,7 @@ class Mix:
         for book in (*self._books.pre_run, *self._books.run, *self._books.post_run):
             for name in book.semaphores:
                 if name in self._semaphores and self._last is not None:
-                    text = f"the semaphore {name!r} is both that of job {self.name} and of its playbook {book.path}"
+                    text = f"both job {self.name} and its playbook {book.path} use the semaphore {name!r}"
                     raise VariantRefused(text, self._last)
 
 

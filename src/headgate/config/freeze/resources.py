@@ -1,4 +1,4 @@
-"""Resolve what a job runs with: its nodesets, and its playbooks with their roles and secrets."""
+"""Resolve the resources of a job: its nodesets, and its playbooks with their roles and secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.config.model import JobRole, Node, NodeGroup, Nodeset, Playbook, P
 from headgate.config.parse import Stanza
 
 ALTERNATIVES_MAX = 200
-"""Largest number of alternatives of one nodeset, and of nested names that lead to one of them."""
+"""Maximum number of alternatives of one nodeset, and maximum depth of nested alternatives."""
 _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
 """Prefixes of the name of a repository that are not part of the name of its role."""
 
@@ -30,8 +30,8 @@ class UnknownNodeset(Exception):
 
 
 def flattened_nodesets(layout: LayoutDefinitions, given: str | Table, named: set[str] | None = None) -> list[Nodeset]:
-    """Return the alternatives depth first, in the order of the lists, and add the names of the visited nodesets to
-    `named`. Raise UnknownNodeset."""
+    """Return the alternatives in depth-first order, and add the names of all visited nodesets to `named`. Raise
+    UnknownNodeset."""
     found: list[Nodeset] = []
     _flatten_nodesets(layout, given, (), found, set() if named is None else named)
     return found
@@ -51,11 +51,11 @@ def _flatten_nodesets(
         named.add(given)
         known = layout.singles["nodeset"]
         if given in path:
-            raise UnknownNodeset(f"the alternatives of nodesets go in a circle: {' -> '.join((*path, given))}", MEANING)
+            raise UnknownNodeset(f"nodesets are alternatives in a circle: {' -> '.join((*path, given))}", MEANING)
         if given not in known:
             raise UnknownNodeset(f"the nodeset {given!r} is not defined{nearest(given, known)}", "Nodeset Not Found")
         path, given = (*path, given), known[given].body
-    # Both: a chain of names is deep, and nodesets that each name two others double at each level.
+    # Check both: a chain of names is deep, and nodesets that each name two others double at each level.
     if len(path) > ALTERNATIVES_MAX or len(found) > ALTERNATIVES_MAX:
         raise UnknownNodeset(f"there are more than {ALTERNATIVES_MAX} alternatives", MEANING)
     alternatives = entries(given.get("alternatives"), 0)
@@ -85,7 +85,7 @@ class UnknownSecret(Exception):
 
 
 class Books:
-    """Collect the playbooks of a job: `add` one variant after another."""
+    """Collect the playbooks of a job; call `add` for one variant after another."""
 
     def __init__(self, layout: LayoutDefinitions) -> None:
         self._layout = layout
@@ -108,14 +108,14 @@ class Books:
         for path, _ in entries(body.get("preserve-home-paths"), 0):
             if path not in self._home_paths:
                 self._home_paths.append(path)
-        # Asked before this variant adds its own playbooks: only those of its parents receive what it passes on.
+        # Check this before adding the variant's own playbooks: only its parents' playbooks receive passed secrets.
         untrusted_parent = bool(passed) and any(not b.trusted for b in (*self.pre_run, *self.run, *self.post_run))
         self._pass(passed)
         if "run" in body:
             self.run = self._books(stanza, body, "run", level, own)
         self.pre_run += self._books(stanza, body, "pre-run", level, own)
         post = self._books(stanza, body, "post-run", level, own)
-        # From the inside out: what a child has set up is taken down before what its parents have.
+        # Prepend: post-run playbooks of a child job run before those of its parents, to clean up from the inside out.
         self.post_run = post + self._books(stanza, body, "cleanup-run", level, own) + self.post_run
         foreign = "secrets" in body and bool(entries(body["secrets"], 0)) and not stanza.source.trusted
         return JobSecrets(foreign or untrusted_parent, not foreign)
@@ -135,7 +135,7 @@ class Books:
                 semaphores=() if isinstance(book, str) else tuple(s for s, _ in entries(book.get("semaphores"), 0)),
                 cleanup=key == "cleanup-run" or (not isinstance(book, str) and book.get("cleanup", False)),
                 ignore_result=key == "cleanup-run",
-                # A role that an untrusted variant adds would run with the rights and secrets of a trusted playbook.
+                # A trusted playbook must not use roles of untrusted variants, which would get its rights and secrets.
                 roles=tuple(self._trusted_roles if source.trusted else self.roles),
                 secrets=secrets,
                 preserve_home_paths=tuple(self._home_paths),
@@ -165,7 +165,7 @@ class Books:
         for entry, _ in entries(body.get("secrets"), 0):
             settings: Any = {"name": entry} if isinstance(entry, str) else entry
             is_passed = settings.get("pass-to-parent", False)
-            # A secret that no playbook receives may be missing; checking the configuration only warns of it.
+            # A secret that no playbook receives may be undefined; the configuration check only warns about it.
             if needed or is_passed:
                 secret = self._secret(stanza, settings["name"], settings.get("secret", settings["name"]))
                 own.append(secret)
@@ -176,7 +176,7 @@ class Books:
     def _secret(self, stanza: Stanza, name: str, secret: str) -> PlaybookSecret:
         found = self._layout.singles["secret"].get(secret)
         project, connection = stanza.source.project, stanza.source.connection
-        # A secret belongs to the project that defines it; a job elsewhere must not take it by its name.
+        # A secret belongs to the project that defines it; jobs of other projects must not use it by its name.
         if found is None or found.source.project != project:
             raise UnknownSecret(f"the secret {secret!r} is not defined in {project}")
         if "oidc" in found.body:
@@ -199,8 +199,8 @@ class Books:
 
 
 def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
-    """Put new roles in front of the known ones. A role that is already listed keeps its place, and an explicit role
-    takes the place of the implicit role of the same project."""
+    """Insert new roles in front of the known ones. A role that is already in the list keeps its place, and an explicit role
+    replaces the implicit role of the same project."""
     explicit = {role.project: role for role in reversed(new) if not role.implicit}
     replaced = [explicit[role.project] if role.implicit and role.project in explicit else role for role in known]
     present = {role.project for role in replaced}

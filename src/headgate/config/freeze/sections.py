@@ -39,7 +39,7 @@ class FreezeTarget(NamedTuple):
     def _names(self) -> tuple[str, ...]:
         if self.branch:
             return (self.branch,)
-        # A tag is on no branch, so it counts as on all that contain its commit.
+        # A tag belongs to no branch. It therefore counts as belonging to every branch that contains its commit.
         return (self.ref, *self.containing) if self.ref.startswith("refs/tags/") else (self.ref,)
 
 
@@ -184,17 +184,17 @@ def completed(known: tuple[Parameter, ...], given: dict[str, Any]) -> dict[str, 
 
 
 def unaccepted(known: tuple[Parameter, ...], given: dict[str, Any]) -> list[str]:
-    """Return the errors in parameters that are given when enqueueing by hand, for people."""
+    """Return the errors in the parameters of a request to enqueue, as texts for the user."""
     names = [one.name for one in known]
     wrong = [
-        f"{name}: there is no such parameter; there are {', '.join(names) or 'none'}" for name in given.keys() - names
+        f"{name}: there is no such parameter; there are: {', '.join(names) or 'none'}" for name in given.keys() - names
     ]
     for one in known:
         if one.name not in given:
-            wrong += [f"{one.name}: it must be given"] if one.required and one.default is None else []
+            wrong += [f"{one.name}: this parameter is required"] if one.required and one.default is None else []
         elif not _may_be(one, given[one.name]):
-            choice = f" among {', '.join(map(str, one.values))}" if one.values else ""
-            wrong.append(f"{one.name}: it is a {one.type}{choice}")
+            choice = f" from {', '.join(map(str, one.values))}" if one.values else ""
+            wrong.append(f"{one.name}: the value must be a {one.type}{choice}")
     return sorted(wrong)
 
 
@@ -212,7 +212,7 @@ def _may_be(parameter: Parameter, value: Any) -> bool:
 
 def deep_merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Merge nested mappings; other values of `over` replace those of `under`."""
-    # A new mapping, because parsed tables are shared by all layouts.
+    # Build a new mapping, because all layouts share the parsed tables.
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)

@@ -141,7 +141,7 @@ def _checks_wrong(value: Any, spot: ValueSpot) -> None:
 
 
 checks = Check(
-    "success or failure, of the pipeline check; or pipeline: success or failure",
+    "success or failure (of the pipeline check), or pipeline: success or failure",
     _checks_wrong,
     schema=lambda: {
         "anyOf": [
@@ -164,10 +164,10 @@ def any_of(checks: list[Check]) -> Check:
             except Wrong:
                 continue
             accepted.append(warnings)
-        problem = f"means nothing to any driver: {show(value)}"
+        problem = f"has a value that no driver accepts: {show(value)}"
         if not accepted:
             raise spot.wrong(problem)
-        # The driver is unknown here, so the one that complains least is taken for the right one.
+        # The driver is unknown here. Assume the one with the fewest complaints.
         least = min(accepted, key=len)
         unknown = any(wrong.name == UNKNOWN_WORD for wrong in least)
         spot.warnings += [Wrong(f"{spot.what} {problem}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least
@@ -175,5 +175,5 @@ def any_of(checks: list[Check]) -> Check:
     return (
         checks[0]
         if len(checks) == 1
-        else Check("what some driver knows", see, schema=lambda: {"anyOf": [c.schema() for c in checks]})
+        else Check("what one of the drivers accepts", see, schema=lambda: {"anyOf": [c.schema() for c in checks]})
     )

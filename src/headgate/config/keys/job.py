@@ -9,22 +9,22 @@ from headgate.config.files import checks
 
 
 class MergeRule(StrEnum):
-    """State what a later variant that sets the attribute does to the value so far."""
+    """State how the value of a later variant is combined with the value so far."""
 
-    LAST = "the last says"
-    UNION = "united; `!override` replaces"
-    REPLACE = "replaced; `!inherit` unites"
+    LAST = "the last one wins"
+    UNION = "combined; `!override` replaces"
+    REPLACE = "replaced; `!inherit` combines"
     ANEW = "replaced"
-    ADD = "united"
+    ADD = "combined"
     DEEP = "merged deeply; `!override` replaces"
-    APPEND = "appended, once each; `!override` replaces"
+    APPEND = "appended without duplicates; `!override` replaces"
     OUTSIDE_IN = "appended"
-    INSIDE_OUT = "put in front"
+    INSIDE_OUT = "prepended"
     BY_NAME = "merged by name"
     BY_PROJECT = "merged by project; `!override` clears first"
-    NARROW = "narrowed: what all name"
-    STICKY = "once set, stays"
-    OWN = "of this variant alone"
+    NARROW = "only what all variants name"
+    STICKY = "cannot be unset"
+    OWN = "for this variant only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ FILTER = {
     "type": checks.StanzaKey(checks.one_of("name", "change", "item"), required=True),
     "name": checks.StanzaKey(checks.text),
 }
-_NO_GALAXY = "nothing is fetched from there"
+_NO_GALAXY = "Headgate fetches no roles from Ansible Galaxy"
 GALAXY = {
     "galaxy": checks.StanzaKey(checks.text, required=True, idle=_NO_GALAXY),
     "name": checks.StanzaKey(checks.text, idle=_NO_GALAXY),
@@ -100,17 +100,17 @@ _INCLUDE_VARS = checks.many(
 )
 _SECRETS = checks.many(checks.named(SECRET, "secret of a job"))
 
-_RETURNED = "a job returns the address of its log as `zuul.log_url`"
-_FILTERED = "of the changes' projects, these are in the work directory; required ones always are"
-_HOME = "playbooks of like rights share a home directory that is never cleared, and others do not see it"
-_IMAGE = "that untrusted programs run in: `REGISTRY/NAME:TAG`, or `build` with a file; Headgate's own"
-_REUSED = "what succeeded on the same inputs is not run again; given only the repositories it names; Headgate's own"
-_UNLIMITED = "seconds; 0 and less: the executor's limit"
+_RETURNED = "a job returns the URL of its log as `zuul.log_url`"
+_FILTERED = "which of the changes' projects are in the work directory; required projects always are"
+_HOME = "playbooks with the same rights share a home directory that is never cleared and that no others see"
+_IMAGE = "for the container of untrusted programs: `REGISTRY/NAME:TAG`, or `build` with a file; not in Zuul"
+_REUSED = "do not repeat a successful build with the same inputs; the job gets only repositories it names; not in Zuul"
+_UNLIMITED = "seconds; 0 or less: the executor's limit"
 ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
 """Version for jobs and tenants that set none."""
 HOME_PATHS_FORBIDDEN = (".ssh/config", ".kube/config")
-# Ansible follows the last five: `ansible_connection: local` would run the tasks for a machine on the executor.
+# Ansible obeys the last five: with `ansible_connection: local`, the tasks for a machine would run on the executor.
 RESERVED_VARS = frozenset(
     [
         "zuul",
@@ -132,9 +132,11 @@ JOB: dict[str, JobKey] = {
     "description": _key(checks.text, MergeRule.OWN, context=True),
     "variant-description": _key(checks.text, MergeRule.OWN, context=True),
     "final": _key(checks.flag, MergeRule.STICKY, "false", context=True),
-    "abstract": _key(checks.flag, MergeRule.STICKY, "false", "a child of another name says anew", context=True),
+    "abstract": _key(
+        checks.flag, MergeRule.STICKY, "false", "not inherited by children with another name", context=True
+    ),
     "intermediate": _key(
-        checks.flag, MergeRule.STICKY, "false", "must be abstract, too; so must its children", context=True
+        checks.flag, MergeRule.STICKY, "false", "must also be abstract, as must its children", context=True
     ),
     "protected": _key(
         checks.flag, MergeRule.STICKY, "false", "other projects may not change how it is executed", context=True
@@ -158,7 +160,7 @@ JOB: dict[str, JobKey] = {
     "deduplicate": _key(
         checks.flag_or_auto,
         default="auto",
-        note="equal jobs of changes that need each other run once",
+        note="equal jobs of changes that depend on each other run only once",
         context=True,
         field="deduplicate",
     ),
@@ -169,7 +171,7 @@ JOB: dict[str, JobKey] = {
     "post-run": _key(_POST_BOOKS, MergeRule.INSIDE_OUT, control=True),
     "cleanup-run": _key(_BOOKS, MergeRule.INSIDE_OUT, note="deprecated: post-run with `cleanup: true`"),
     "roles": _key(_ROLES, MergeRule.INSIDE_OUT, "the repository itself", "galaxy is accepted and ignored"),
-    "secrets": _key(_SECRETS, MergeRule.OWN, note="for the playbooks of the same variant"),
+    "secrets": _key(_SECRETS, MergeRule.OWN, note="only for the playbooks of the same variant"),
     "secret-exposure": _key(
         checks.one_of("ignore", "redact", "fail"), MergeRule.STICKY, "ignore", "variants may not differ"
     ),
@@ -177,7 +179,7 @@ JOB: dict[str, JobKey] = {
     "pre-timeout": _key(checks.integer, note=_UNLIMITED, field="pre_timeout_s"),
     "timeout": _key(checks.integer, note=_UNLIMITED, field="timeout_s"),
     "post-timeout": _key(checks.integer, note=_UNLIMITED, field="post_timeout_s"),
-    "attempts": _key(checks.integer, default="3", note="at least one is made", field="attempts_max"),
+    "attempts": _key(checks.integer, default="3", note="at least 1", field="attempts_max"),
     "reuse": _key(checks.flag, default="that of the pipeline", note=_REUSED, control=True, field="reuse"),
     "semaphore": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "semaphores": _key(_SEMAPHORES, MergeRule.BY_NAME),
@@ -199,18 +201,18 @@ JOB: dict[str, JobKey] = {
     "ansible-split-streams": _key(
         checks.flag,
         default="true",
-        note="false: a task registers errors as output, as they came",
+        note="false: a task registers stderr together with stdout, in order",
         field="ansible_split_streams",
     ),
     "workspace-scheme": _key(checks.one_of("golang", "flat", "unique"), default="golang", field="workspace_scheme"),
     "workspace-checkout": _key(
-        checks.flag_or_auto, default="true", note="auto: files for jobs without nodes", field="workspace_checkout"
+        checks.flag_or_auto, default="true", note="auto: only for jobs without nodes", field="workspace_checkout"
     ),
     "image": _key(checks.either(checks.text, checks.inner(IMAGE, "image")), note=_IMAGE),
     "failure-output": _key(_override(_TEXTS), MergeRule.UNION, control=True),
     "image-build-name": _key(
         checks.text,
-        note="of type zuul; what the job returns as zuul_image becomes this image",
+        note="an image of type zuul; what the job returns as zuul_image becomes this image",
         field="image_build_name",
     ),
     "preserve-home-paths": _key(_TEXTS, MergeRule.ADD, idle=_HOME),

@@ -26,7 +26,7 @@ class NodeDriver(NamedTuple):
 
     @property
     def attached(self) -> tuple[tuple[str, checks.Keys], ...]:
-        """Return each key of a section or provider with the keys of what it attaches there."""
+        """Return each key of a section or provider that attaches something, with the keys allowed in its entries."""
         return ("images", self.images), ("flavors", self.flavors), ("labels", self.labels)
 
 
@@ -36,52 +36,50 @@ def _key(check: checks.Check, default: str = "", note: str = "") -> checks.Stanz
 
 
 def _label_itself(value: Any, spot: checks.ValueSpot) -> None:
-    spot.warn("has no effect here: it is said of the label itself", UNKNOWN_WORD)
+    spot.warn("has no effect here: set it in the stanza of the label", UNKNOWN_WORD)
 
 
 def _amounts(value: Any, spot: checks.ValueSpot) -> None:
     checks.mapping.see(value, spot)
     for kind, most in value.items():
-        # YAML has `.inf` and `.nan`; no amount is ever above NaN, so it would be no limit.
+        # YAML has `.inf` and `.nan`. No amount is ever greater than NaN, so it would be no limit.
         number = isinstance(most, int | float) and not isinstance(most, bool) and math.isfinite(most) and most >= 0
         if most is not None and not number:
-            raise spot.wrong(f"says of {kind} how much there may be: a number of at least 0, not {checks.show(most)}")
+            raise spot.wrong(f"must have a number of at least 0 for {kind}, not {checks.show(most)}")
 
 
 AMOUNTS = checks.Check("a mapping of kinds to numbers", _amounts, schema=checks.mapping.schema)
-_ITSELF = checks.StanzaKey(checks.Check("said of the label itself", _label_itself))
+_ITSELF = checks.StanzaKey(checks.Check("set in the stanza of the label", _label_itself))
 SLOTS_MAX = 100
 """Largest number of concurrent builds on one machine."""
 _SLOTS = checks.count(1, SLOTS_MAX)
 LISTED_MAX = 500
 """Largest number of slots on all machines that a provider lists."""
 CONNECTIONS = ("ssh", "winrm", "kubectl", "network_cli")
-"""Supported ways to reach a machine; others are rejected, since `local` would be the executor's own machine."""
+"""Supported ways to reach a machine. Others are rejected, because `local` would mean the executor's own machine."""
 _TEXTS = checks.many(checks.text)
 _NAMED: checks.Keys = {
     "name": checks.StanzaKey(checks.text, required=True),
     "description": _key(checks.text),
     "final": _key(checks.flag, "false"),
-    "allow-override": _key(checks.flag, "false", "may be defined again, though it is final"),
+    "allow-override": _key(checks.flag, "false", "may be redefined although it is final"),
 }
 IMAGE: checks.Keys = {
     **_NAMED,
     "username": _key(checks.text),
     "connection-type": _key(words(*CONNECTIONS), "ssh"),
-    "connection-port": _key(checks.count(1, 65535), "22", "5986 of winrm"),
+    "connection-port": _key(checks.count(1, 65535), "22", "5986 for winrm"),
     "python-path": _key(checks.text, "auto"),
     "shell-type": _key(checks.text),
-    "userdata": _key(checks.text, note="of an image of the cloud"),
+    "userdata": _key(checks.text, note="for images of the cloud"),
     "import-timeout": _key(checks.count(0), "300"),
     "upload-methods": _key(checks.many(words("copy", "import", "upload")), "all"),
     "tags": _key(checks.mapping, "{}"),
     "retain-count": checks.StanzaKey(checks.anything, "2"),
     "max-retain-count": checks.StanzaKey(checks.anything),
-    "rebuild-age": _key(
-        checks.count(60), "none", "seconds after which a build is asked for again, of one that jobs build"
-    ),
+    "rebuild-age": _key(checks.count(60), "none", "seconds after which an image that jobs build is built again"),
 }
-"""Keys of an image; the number of builds to keep is checked where sections and images are combined."""
+"""Keys of an image. The number of builds to retain is checked where sections and images are combined."""
 FLAVOR: checks.Keys = {**_NAMED, "public-ipv4": _key(checks.flag, "false"), "public-ipv6": _key(checks.flag, "false")}
 LABEL: checks.Keys = {
     **_NAMED,
@@ -142,11 +140,11 @@ AWS = NodeDriver(
             checks.many(loose({"name": _key(checks.text), "values": _key(checks.many(checks.text))}, "an image-filter"))
         ),
         "imds-http-tokens": _key(checks.text),
-        "import-method": _key(words(*AWS_IMPORTS), "snapshot", "how AWS makes an image of a file that jobs build"),
-        "import-timeout": _key(checks.count(0), "300", "seconds for AWS to make an image of a file; 0: no limit"),
+        "import-method": _key(words(*AWS_IMPORTS), "snapshot", "how AWS turns a file that jobs build into an image"),
+        "import-timeout": _key(checks.count(0), "300", "seconds that AWS may take to import a file; 0: no limit"),
         "image-format": _key(words(*AWS_FORMATS), "raw", "of an image that jobs build"),
         "architecture": _key(words("x86_64", "arm64", "i386"), "x86_64", "of an image that jobs build"),
-        "ena-support": _key(checks.flag, "true", "of an image that jobs build; `image` finds out itself"),
+        "ena-support": _key(checks.flag, "true", "of an image that jobs build; the method `image` detects it"),
         "imds-support": _key(words("v2.0"), note="of an image that jobs build"),
     },
     flavors={
@@ -211,12 +209,14 @@ def _host_key(value: Any, spot: checks.ValueSpot) -> None:
     checks.text.see(value, spot)
     lines = [line.strip() for line in value.splitlines() if line.strip()]
     if not lines or not all(_HOST_KEY_LINE.fullmatch(line) for line in lines):
-        raise spot.wrong("must be public keys as ssh-keyscan prints them, TYPE BASE64, one a line and without the host")
+        raise spot.wrong(
+            "must be public keys, one per line, as TYPE BASE64: the output of ssh-keyscan without the host"
+        )
 
 
 def _address(value: Any, spot: checks.ValueSpot) -> None:
     checks.text.see(value, spot)
-    # A program that gets it as an argument would take a leading dash for an option.
+    # A program that receives it as an argument would mistake a leading dash for an option.
     if not _ADDRESS.fullmatch(value) or value.startswith("-"):
         raise spot.wrong(f"must be a host name or an address, not {checks.show(value)}")
 
@@ -225,18 +225,19 @@ _ADDRESSED = checks.Check("a host name or an address", _address, schema=checks.t
 STATIC_NODE: checks.Keys = {
     "name": checks.StanzaKey(_ADDRESSED, required=True, note="its host name or address"),
     "label": checks.StanzaKey(checks.text, required=True),
-    "host": _key(_ADDRESSED, "the name", "where it is, if its name is not an address"),
-    "aliases": _key(_TEXTS, "none", "labels that this machine has besides"),
+    "host": _key(_ADDRESSED, "the name", "the address, if the name is not one"),
+    "aliases": _key(_TEXTS, "none", "further labels of this machine"),
     "connection-type": _key(words("ssh", "winrm", "network_cli"), "that of the image"),
     "connection-port": _key(checks.count(1, 65535), "that of the image"),
     "username": _key(checks.text, "that of the image"),
     "host-key": _key(
-        checks.Check("public keys, one a line", _host_key, schema=checks.text.schema), "learned at first sight"
+        checks.Check("public keys, one per line", _host_key, schema=checks.text.schema),
+        "accepted and recorded at the first connection",
     ),
     "python-path": _key(checks.text, "that of the image"),
     "shell-type": _key(checks.text, "that of the image"),
     "slots": _key(_SLOTS, "that of the label", "builds at a time"),
-    "attributes": _key(checks.mapping, "{}", "what jobs see of it as `nodepool.node_properties`"),
+    "attributes": _key(checks.mapping, "{}", "what jobs see as `nodepool.node_properties`"),
 }
 STATIC = NodeDriver(
     {**OWN, "nodes": _key(checks.many(checks.inner(STATIC_NODE, "node")))}, IMAGE, FLAVOR, LABEL, refuses=True
@@ -248,7 +249,7 @@ KUBERNETES = NodeDriver(
     labels={
         **LABEL,
         "kind": _key(words("pod", "namespace")),
-        "spec": _key(checks.mapping, note="of the pod, as Kubernetes has it"),
+        "spec": _key(checks.mapping, note="the spec of the pod, as in Kubernetes"),
         "annotations": _key(checks.mapping),
         "image-pull-secrets": _key(
             checks.many(loose({"name": _key(checks.text), "namespace": _key(checks.text)}, "a pull secret"))
@@ -260,12 +261,12 @@ PODMAN = NodeDriver(
     own=OWN,
     images={
         **IMAGE,
-        "image-id": _key(checks.text, note="what podman fetches: a name with its registry"),
+        "image-id": _key(checks.text, note="the image that podman pulls, with its registry"),
         "image-format": _key(words(*PODMAN_FORMATS), "tar", "of an image that jobs build: its root file system"),
     },
     flavors={
         **FLAVOR,
-        "cores": _key(checks.anything, "1", "may be a part of one"),
+        "cores": _key(checks.anything, "1", "may be a fraction"),
         "ram": _key(checks.count(16), "2048", "MiB"),
         "pids": _key(checks.count(16), "4096", "processes"),
     },
@@ -277,6 +278,6 @@ NODE_DRIVERS = {"aws": AWS, "openstack": OPENSTACK, "static": STATIC, "kubernete
 ANY_NODES = NodeDriver(OWN, IMAGE, FLAVOR, LABEL, complete=False)
 """Keys that every driver of machines understands."""
 NO_UPLOADS = {
-    "kubernetes": "a cluster takes no uploads: push it to a registry, name it in the pod's spec, and use type cloud",
+    "kubernetes": "a cluster accepts no uploads: push it to a registry, name it in the pod's spec, and use type cloud",
 }
-"""Driver that never accepts images that jobs build -> reason and remedy, for people."""
+"""Driver that never accepts images that jobs build -> text for the user: the reason and what to do instead."""

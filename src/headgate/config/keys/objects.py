@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.config.files import checks
 
-NO_TOKENS = "Headgate issues no tokens of OpenID Connect; a job with such a secret ends with an error"
+NO_TOKENS = "Headgate issues no OpenID Connect tokens; a job with such a secret ends with an error"
 NODEPOOL_KINDS = ("image", "flavor", "label", "section", "provider")
 """Kinds that describe where nodes come from; loaded only with include-provider-config."""
 CONFIG_KINDS = ("pipeline", "job", "project", "project-template", "nodeset", "secret", "semaphore", "queue")
@@ -23,54 +23,58 @@ MERGE_MODES = (
 )
 
 PROJECT: checks.Keys = {
-    "name": checks.StanzaKey(checks.name, "the project the file is in", "a name, or a pattern that begins with ^"),
+    "name": checks.StanzaKey(checks.name, "the project of the file", "a name, or a pattern that begins with ^"),
     "description": checks.StanzaKey(checks.text),
     "branches": checks.StanzaKey(checks.many(checks.regex), "see below"),
     "templates": checks.StanzaKey(checks.many(checks.text), "none"),
     "default-branch": checks.StanzaKey(
-        checks.text, "the repository's", idle="where a branch is missing, builds have master, main or the first"
+        checks.text,
+        "the repository's",
+        idle="where a project lacks the branch, builds use master, main or its first branch",
     ),
-    "merge-mode": checks.StanzaKey(checks.one_of(*MERGE_MODES), "the connection's"),
+    "merge-mode": checks.StanzaKey(checks.one_of(*MERGE_MODES), "that of the connection"),
     "queue": checks.StanzaKey(checks.name, "a queue of its own"),
-    "vars": checks.StanzaKey(checks.mapping, "{}", "beneath the variables of jobs"),
+    "vars": checks.StanzaKey(checks.mapping, "{}", "variables of jobs override these"),
 }
 TEMPLATE: checks.Keys = {
     "name": checks.StanzaKey(checks.name, required=True),
     "description": checks.StanzaKey(checks.text),
     "queue": checks.StanzaKey(checks.name),
-    "vars": checks.StanzaKey(checks.mapping, "{}", "beneath the variables of projects"),
+    "vars": checks.StanzaKey(checks.mapping, "{}", "variables of projects override these"),
 }
 """Every other key of a project or a template names a pipeline."""
 
 PARAMETER: checks.Keys = {
     "name": checks.StanzaKey(checks.name, required=True),
     "type": checks.StanzaKey(checks.one_of("string", "selection", "multiple-selection", "bool"), "string"),
-    "description": checks.StanzaKey(checks.text, note="told by the API's freeze-pipeline"),
+    "description": checks.StanzaKey(checks.text, note="shown by freeze-pipeline in the API"),
     "values": checks.StanzaKey(checks.many(checks.anything)),
     "default": checks.StanzaKey(checks.anything),
     "required": checks.StanzaKey(checks.flag, "false"),
 }
 PROJECT_PIPELINE: checks.Keys = {
     "jobs": checks.StanzaKey(
-        checks.listed(checks.either(checks.text, checks.mapping)), "none", "names, or one name with attributes of a job"
+        checks.listed(checks.either(checks.text, checks.mapping)),
+        "none",
+        "names, or mappings of one name to attributes of a job",
     ),
-    "debug": checks.StanzaKey(checks.flag, "false", idle="debugging lines are not reported"),
-    "fail-fast": checks.StanzaKey(checks.flag, "false", "the first that says"),
+    "debug": checks.StanzaKey(checks.flag, "false", idle="Headgate reports no debug lines"),
+    "fail-fast": checks.StanzaKey(checks.flag, "false", "the first section that sets it wins"),
     "parameters": checks.StanzaKey(
-        checks.many(checks.inner(PARAMETER, "parameter")), "none", "the pipeline must say allow-parameters"
+        checks.many(checks.inner(PARAMETER, "parameter")), "none", "the pipeline must have allow-parameters: true"
     ),
 }
 
-CIRCLES = "changes that need each other are tested, and land, as one"
+CIRCLES = "changes that depend on each other are tested and merged as one"
 QUEUE: checks.Keys = {
     "name": checks.StanzaKey(checks.name, required=True),
     "type": checks.StanzaKey(checks.one_of("all-branches", "per-branch", "branch-assigned"), "all-branches"),
-    "per-branch": checks.StanzaKey(checks.flag, "false", "old; not together with type"),
+    "per-branch": checks.StanzaKey(checks.flag, "false", "deprecated; not together with type"),
     "allow-circular-dependencies": checks.StanzaKey(checks.flag, "false", CIRCLES),
     "dependencies-by-topic": checks.StanzaKey(
         checks.flag,
         "false",
-        "changes of one topic need each other, where the forge has topics; needs allow-circular-dependencies",
+        "changes with the same topic depend on each other, if the forge has topics; needs allow-circular-dependencies",
     ),
 }
 SEMAPHORE: checks.Keys = {
@@ -92,7 +96,7 @@ _NODESET: checks.Keys = {
     "alternatives": checks.StanzaKey(
         checks.many(checks.either(checks.text, checks.mapping)),
         "none",
-        "names or nodesets, tried in order; then no nodes",
+        "names or nodesets, tried in order; if none can be had, no nodes",
     ),
 }
 NODESET: checks.Keys = {"name": checks.StanzaKey(checks.name, required=True), **_NODESET}
@@ -108,11 +112,11 @@ SECRET: checks.Keys = {
     "name": checks.StanzaKey(checks.name, required=True),
     "data": checks.StanzaKey(checks.mapping, note="or oidc; values may be !encrypted/pkcs1-oaep"),
     "oidc": checks.StanzaKey(
-        checks.either(checks.null, checks.inner(OIDC, "oidc secret")), note="null, or how its token is made"
+        checks.either(checks.null, checks.inner(OIDC, "oidc secret")), note="null, or how the token is created"
     ),
 }
 PRAGMA: checks.Keys = {
-    "implied-branch-matchers": checks.StanzaKey(checks.flag, "as the tenant file says"),
+    "implied-branch-matchers": checks.StanzaKey(checks.flag, "as in the tenant file"),
     "implied-branches": checks.StanzaKey(checks.many(checks.regex), "the branch of the file"),
 }
 
@@ -123,7 +127,7 @@ IMAGE: checks.Keys = {
     "retain-count": checks.StanzaKey(checks.count(0)),
     "max-retain-count": checks.StanzaKey(checks.count(0)),
     "rebuild-age": checks.StanzaKey(
-        checks.count(60), "none", "of one that jobs build: seconds after which another build is asked for"
+        checks.count(60), "none", "seconds after which an image that jobs build is built again"
     ),
 }
 FLAVOR: checks.Keys = {
@@ -175,7 +179,7 @@ REPORTERS = (
 )
 """Keys of a pipeline that list the reporters for one outcome."""
 _GROWTH = checks.one_of("linear", "exponential")
-_BY_CONNECTION = "by connection, in the words of its driver"
+_BY_CONNECTION = "connection -> keys of its driver"
 
 PIPELINE: checks.Keys = {
     "name": checks.StanzaKey(checks.name, required=True),
@@ -204,11 +208,11 @@ PIPELINE: checks.Keys = {
     "allow-other-connections": checks.StanzaKey(checks.flag, "true"),
     "allow-parameters": checks.StanzaKey(checks.flag, "false"),
     "dequeue-on-new-patchset": checks.StanzaKey(checks.flag, "true"),
-    "ignore-dependencies": checks.StanzaKey(checks.flag, "false", "for independent pipelines"),
+    "ignore-dependencies": checks.StanzaKey(checks.flag, "false", "only for independent pipelines"),
     "disable-after-consecutive-failures": checks.StanzaKey(checks.count(1), "never"),
-    "rerun-only-failed": checks.StanzaKey(checks.flag, "false", "Headgate's own"),
-    "reuse": checks.StanzaKey(checks.flag, "false", "of all its jobs that do not say otherwise; Headgate's own"),
-    "window": checks.StanzaKey(checks.count(0), "20", "0: all"),
+    "rerun-only-failed": checks.StanzaKey(checks.flag, "false", "not in Zuul"),
+    "reuse": checks.StanzaKey(checks.flag, "false", "default for its jobs; not in Zuul"),
+    "window": checks.StanzaKey(checks.count(0), "20", "0: no limit"),
     "window-floor": checks.StanzaKey(checks.count(1), "3"),
     "window-ceiling": checks.StanzaKey(checks.count_or_null(1), "none"),
     "window-increase-type": checks.StanzaKey(_GROWTH, "linear"),

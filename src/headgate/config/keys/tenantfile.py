@@ -14,18 +14,18 @@ _KIND = checks.many(checks.one_of(*CONFIG_PROJECT_KINDS))
 _ENTRIES = checks.many(checks.either(checks.text, checks.mapping))
 _TEXTS = checks.many(checks.text)
 
-_PROTECTED = "untrusted projects; GitHub and Gitea say which are, by their rules. Elsewhere all branches are"
-_LOCKED = "untrusted projects; GitHub says which are: read-only ones. Elsewhere no branch is"
+_PROTECTED = "untrusted projects; by the branch rules of GitHub and Gitea; elsewhere all branches count as protected"
+_LOCKED = "untrusted projects; GitHub reports read-only branches as locked; elsewhere no branch is"
 
 LABEL: checks.Keys = {
     "name": checks.StanzaKey(checks.text, required=True),
     "search": checks.StanzaKey(
-        checks.text, required=True, note="a filter, as `headgate inventory machine list --filter` takes"
+        checks.text, required=True, note="a filter, as for `headgate inventory machine list --filter`"
     ),
     "project": checks.StanzaKey(
-        checks.text, required=True, note="of the inventory, whose machines they are; `*`: everybody's"
+        checks.text, required=True, note="the project of the inventory that owns the machines; `*`: any"
     ),
-    "partition": checks.StanzaKey(checks.text, "the executor's zone, or all"),
+    "partition": checks.StanzaKey(checks.text, "that of the executor's zone, or all"),
     "triggering": checks.StanzaKey(checks.flag, "false", "only the machine that started the item"),
 }
 
@@ -34,7 +34,7 @@ def _of_projects(value: Any, spot: checks.ValueSpot) -> None:
     checks.mapping.see(value, spot)
     for name, most in value.items():
         if isinstance(most, bool) or not isinstance(most, int) or most < -1:
-            raise spot.wrong(f"says of {name} a whole number of at least -1, not {checks.show(most)}")
+            raise spot.wrong(f"must have a whole number of at least -1 for {name}, not {checks.show(most)}")
 
 
 NODES_OF_PROJECTS = checks.Check("project: number", _of_projects, schema=checks.mapping.schema)
@@ -48,13 +48,13 @@ TENANT: checks.Keys = {
     "max-nodes-per-project": checks.StanzaKey(
         checks.either(checks.count(-1), NODES_OF_PROJECTS),
         "-1",
-        "at a time, of all its builds; -1: no limit; or project: number, where `default` is that of all others",
+        "at a time, for all builds of a project; -1: no limit; or project: number, and `default` for all others",
     ),
     "resource-limits": checks.StanzaKey(
-        AMOUNTS, "none", "kind: number, of all machines that its builds have at a time"
+        AMOUNTS, "none", "kind: number, for all machines that its builds use at a time"
     ),
     "labels": checks.StanzaKey(
-        checks.many(checks.inner(LABEL, "label")), "none", "machines of the inventory that jobs can ask for"
+        checks.many(checks.inner(LABEL, "label")), "none", "machines of the inventory that jobs can request"
     ),
     "max-job-timeout": checks.StanzaKey(checks.count(-1), "10800", "seconds; -1: no limit"),
     "max-oidc-ttl": checks.StanzaKey(checks.count(1), "10800", "seconds"),
@@ -69,28 +69,30 @@ TENANT: checks.Keys = {
     "allowed-labels": checks.StanzaKey(checks.many(checks.regex), "all"),
     "disallowed-labels": checks.StanzaKey(checks.many(checks.regex), "none"),
     "use-nodepool": checks.StanzaKey(checks.flag, "true", "false: every label must be defined"),
-    "web-root": checks.StanzaKey(checks.text, "of the whole", idle="addresses in reports begin with [web] root"),
+    "web-root": checks.StanzaKey(checks.text, "that of all tenants", idle="URLs in reports begin with [web] root"),
     "admin-rules": checks.StanzaKey(_TEXTS, "none"),
     "access-rules": checks.StanzaKey(_TEXTS, "none"),
     "role-mappings": checks.StanzaKey(checks.mapping, "none", "rule -> roles"),
     "anonymous-read-access": checks.StanzaKey(checks.flag, "true"),
     "authentication-realm": checks.StanzaKey(checks.text),
     "semaphores": checks.StanzaKey(_TEXTS, "none", "global semaphores"),
-    "allow-circular-dependencies": checks.StanzaKey(checks.flag, idle="queues say it"),
+    "allow-circular-dependencies": checks.StanzaKey(checks.flag, idle="set it in queues"),
     "report-build-page": checks.StanzaKey(
-        checks.flag, idle="reports name the page of a build unless it returned an address"
+        checks.flag, idle="reports name the page of a build unless the build returned a URL"
     ),
 }
 SOURCE: checks.Keys = {"config-projects": checks.StanzaKey(_ENTRIES), "untrusted-projects": checks.StanzaKey(_ENTRIES)}
 
 PROJECT: checks.Keys = {
-    "include": checks.StanzaKey(_KIND, "all that may be there", "replaces the group's"),
+    "include": checks.StanzaKey(_KIND, "all kinds allowed there", "replaces the group's"),
     "include-provider-config": checks.StanzaKey(checks.flag, "false", f"adds {', '.join(NODEPOOL_KINDS)}"),
     "exclude": checks.StanzaKey(_KIND, "none"),
-    "shadow": checks.StanzaKey(_TEXTS, "none", "jobs of these projects win silently"),
+    "shadow": checks.StanzaKey(_TEXTS, "none", "jobs of these projects take precedence, without an error"),
     "exclude-unprotected-branches": checks.StanzaKey(checks.flag, "as the tenant", _PROTECTED),
     "exclude-locked-branches": checks.StanzaKey(checks.flag, "as the tenant", _LOCKED),
-    "include-branches": checks.StanzaKey(checks.many(checks.regex), "all", "whole names; beats exclude-branches"),
+    "include-branches": checks.StanzaKey(
+        checks.many(checks.regex), "all", "whole names; takes precedence over exclude-branches"
+    ),
     "exclude-branches": checks.StanzaKey(checks.many(checks.regex), "none", "whole names"),
     "always-dynamic-branches": checks.StanzaKey(checks.many(checks.regex), "none", "whole names"),
     "implied-branch-matchers": checks.StanzaKey(checks.flag, "see below"),
@@ -98,7 +100,7 @@ PROJECT: checks.Keys = {
     "load-branch": checks.StanzaKey(checks.text, "master", "config-projects"),
     "allow-base-jobs": checks.StanzaKey(checks.flag, "true", "config-projects"),
     "configure-projects": checks.StanzaKey(checks.many(checks.regex), "none", "untrusted projects; whole names"),
-    "allow-reporter-jobs": checks.StanzaKey(checks.flag, "config-projects may, others not"),
+    "allow-reporter-jobs": checks.StanzaKey(checks.flag, "true for config-projects only"),
 }
 GROUP: checks.Keys = {"projects": checks.StanzaKey(_ENTRIES, required=True), **PROJECT}
 
@@ -121,15 +123,13 @@ PERMISSIONS: checks.Keys = {
     "promote": checks.StanzaKey(checks.flag, "false"),
     "set-tenant-state": checks.StanzaKey(checks.flag, "false"),
     "autohold": checks.StanzaKey(checks.flag, "false"),
-    "modify-node": checks.StanzaKey(checks.flag, "false", "machines that are made"),
-    "build-image": checks.StanzaKey(checks.flag, "false", "ask for a build of an image"),
-    "upload-image": checks.StanzaKey(checks.flag, "false", "have an upload that failed tried again"),
+    "modify-node": checks.StanzaKey(checks.flag, "false", "machines that Headgate creates"),
+    "build-image": checks.StanzaKey(checks.flag, "false", "request a build of an image"),
+    "upload-image": checks.StanzaKey(checks.flag, "false", "retry a failed upload"),
     "delete-image-build-artifact": checks.StanzaKey(checks.flag, "false"),
     "delete-image-upload": checks.StanzaKey(checks.flag, "false"),
-    "validate-image-upload": checks.StanzaKey(checks.flag, "false", "have an upload validated again"),
-    "modify-nodeset-request": checks.StanzaKey(
-        checks.flag, "false", "have a build that waits for machines wait no more"
-    ),
+    "validate-image-upload": checks.StanzaKey(checks.flag, "false", "validate an upload again"),
+    "modify-nodeset-request": checks.StanzaKey(checks.flag, "false", "make a build stop waiting for machines"),
     "dequeue": _REQUEST,
     "enqueue": _REQUEST,
     "enqueue-unapproved": _REQUEST,

@@ -24,7 +24,7 @@ _NAME = re.compile(
 
 
 class BadImageName(ValueError):
-    """Report an invalid image name. The text is for people."""
+    """Report an invalid image name. The text is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,20 @@ class ImageName:
     """Repository, with its registry."""
     tag: str
     digest: str = ""
-    """`sha256:...` if the name pins the image, whatever its tag refers to; otherwise empty."""
+    """`sha256:...` if the name pins the image regardless of its tag; otherwise empty."""
 
     @staticmethod
     def read(text: str) -> ImageName:
         """Parse a name; one without a registry refers to Docker Hub. Raise BadImageName."""
-        # The length first: Python's engine backtracks in nested repetitions.
+        # Check the length first, because Python's engine backtracks in nested repetitions.
         found = _NAME.fullmatch(text) if len(text) <= NAME_SIZE_MAX else None
         if found is None:
-            raise BadImageName(f"{text[:80]!r} is not a name of an image: REGISTRY/NAME:TAG, or NAME@sha256:DIGEST")
+            raise BadImageName(
+                f"{text[:80]!r} is not the name of an image: use REGISTRY/NAME:TAG or NAME@sha256:DIGEST"
+            )
         registry, path = found["registry"] or "", found["path"]
         if registry == "localhost":
-            raise BadImageName(f"{text[:80]!r} is of no registry: images of a machine's own cannot be named")
+            raise BadImageName(f"{text[:80]!r} names no registry: local images of a machine cannot be used")
         if registry and not set(".:[") & set(registry):  # a user's name at Docker Hub
             registry, path = "", f"{registry}/{path}"
         if not registry:

@@ -118,11 +118,11 @@ class _ConnectionSettings:
                 raise Wrong(text, line, "Unknown Connection")
             driver = driver_named(self._tenant.driver(name))
             if driver is None:
-                text = f"the driver {self._tenant.driver(name)!r} of the connection {name!r} is not known"
+                text = f"the connection {name!r} has the unknown driver {self._tenant.driver(name)!r}"
                 raise Wrong(f"{text}{nearest(self._tenant.driver(name), list(DRIVERS))}", line, "Unknown Connection")
             if driver.idle and name not in self._idle:
                 self._idle.add(name)
-                what = f"what the pipeline {self._body['name']} says to the connection {name!r}"
+                what = f"the use of the connection {name!r} in the pipeline {self._body['name']}"
                 self._warnings.append(idle(what, driver.idle, line))
             yield name, driver, value, line
 
@@ -153,15 +153,15 @@ class _ConnectionSettings:
                 )
 
     def _trigger(self, entry: Any, driver: Driver, connection: str, line: int) -> bool:
-        """Return whether a trigger is valid. If it is not, warn that it is left out, or raise Wrong if its driver does
-        not forgive errors."""
+        """Return whether a trigger is valid. If not, warn that it is ignored, or raise Wrong if its driver does not
+        tolerate errors."""
         keys, found = driver.trigger or {}, list[Wrong]()
         try:
             table(entry, keys, f"trigger of {connection}", found, line)
         except Wrong as wrong:
             if not driver.forgiven or (isinstance(entry, Table) and not keys.keys() >= entry.keys()):
                 raise
-            text = f"{wrong.text}; this trigger is left out"
+            text = f"{wrong.text}; this trigger is ignored"
             self._warnings.append(Wrong(text, wrong.line, driver.forgiven, "warning"))
             return False
         for one in found:
@@ -184,12 +184,12 @@ class _ConnectionSettings:
                 raise Wrong(f"the connection {connection!r} supports no requirements", line)
             table(value, driver.require, f"requirement of {connection}", self._warnings, line)
             named = next((key for key in driver.named if key in value), "")
-            # Where the server does not check who pushes, anybody could approve under the name of somebody else.
+            # If the server does not check who pushes, anybody could approve under another user's name.
             if named and connection not in self._tenant.bound:
                 text = (
-                    f"{named} asks for people by name, and nothing says that the server of {connection!r} binds a name "
-                    "to who pushes: install its rules (`headgate hook install --people`), then set approvals = bound "
-                    f"in [connection {connection}]"
+                    f"{named} depends on who approves, but the server of {connection!r} is not known to check the "
+                    "names of those who push: install its rules (`headgate hook install --people`), then set "
+                    f"approvals = bound in [connection {connection}]"
                 )
                 raise Wrong(text, value.at(named))
             found[connection] = deep_plain(value)
@@ -201,14 +201,14 @@ class _ConnectionSettings:
         found: dict[str, tuple[Any, ...]] = {}
         for connection, driver, value, line in self._sections(kind, self._tenant.allowed_reporters):
             if driver.reporter is None:
-                raise Wrong(f"nothing can be reported to the connection {connection!r}", line)
+                raise Wrong(f"the connection {connection!r} accepts no reports", line)
             one = [(Table(line), line)] if value is None else entries(value, line)
             for how, at in one:
                 self._report(kind, connection, driver, how, at)
             found[connection] = tuple(deep_plain(how) for how, _ in one)
             images = next((k for how, _ in one for k in ("image-built", "image-validated") if k in how), "")
             if driver is DRIVERS["zuul"] and images and not self._body.get("post-review"):
-                why = "the pipeline needs `post-review: true`: otherwise, proposers could choose the image of machines"
+                why = "the pipeline needs `post-review: true`; otherwise, proposers could choose the image of machines"
                 self._warnings.append(idle(images, why, line))
         return found
 
@@ -230,28 +230,28 @@ class _ConnectionSettings:
 
 
 def never(trigger: Table) -> str:
-    """Return why a trigger of plain git can never match, for people, or an empty string if it can."""
+    """Return a text for the user: why a trigger of plain git can never match. Empty if it can match."""
     patterns = deep_plain(as_list(trigger.get("ref")))
     events = as_list(trigger.get("event"))
     if not patterns or any(_may(p, event, "branch" in trigger) for p in patterns for event in events):
         return ""
-    reason = "refs of changes begin with refs/for/" if "ref-updated" not in events else "refs have whole names"
+    reason = "refs of changes begin with refs/for/" if "ref-updated" not in events else "write the full name"
     example = "" if "ref-updated" not in events else ", such as refs/heads/master or refs/tags/v1"
     if "branch" in trigger and "ref-updated" in events:
-        reason, example = "with `branch` it is of branches", ", which begin with refs/heads/"
+        reason, example = "with `branch`, only branches match", ", whose refs begin with refs/heads/"
     elif "ref-updated" in events and any(begin.startswith(OURS) for begin in map(beginning, patterns)):
-        reason, example = "what is pushed there are changes, approvals and notes", ", and no update of a ref"
+        reason, example = "pushes to these refs are changes, approvals and notes", ", not updates of a ref"
     return f"ref {', '.join(map(str, patterns))} can never match: {reason}{example}"
 
 
 def nobody_did(trigger: Table, nobody: frozenset[str]) -> str:
-    """Return why a trigger with `permission` can never match, for people, or an empty string if it can. `nobody` holds
-    the events and actions for which the forge does not report an author."""
+    """Return a text for the user: why a trigger with `permission` can never match. Empty if it can match. `nobody`
+    holds the events and actions for which the forge does not report an author."""
     actions = [*map(str, as_list(trigger.get("action")) or as_list(trigger.get("event")))]
     if "permission" not in trigger or not actions or not nobody.issuperset(actions):
         return ""
     what = ", ".join(actions)
-    return f"permission can never be met: the forge does not say who did this ({what}); require a review or a comment"
+    return f"permission can never be met: the forge reports no author for {what}; require a review or a comment"
 
 
 def _may(pattern: Any, event: str, of_branches: bool) -> bool:
@@ -278,7 +278,7 @@ def beginning(pattern: Any) -> str:
             if not rest or rest[0].isalnum():
                 break
             char, rest = rest[0], rest[1:]
-        # A character that may be left out does not belong to every match.
+        # An optional character does not belong to every match.
         if rest.startswith(_REPEATS):
             break
         found += char
@@ -295,7 +295,7 @@ def started_once(body: Table, triggers: Sequence[TriggerFilter]) -> None:
         queue = trigger.more.get("queue")
         what = f"the queue {queue}" if queue is not None else f"the type {trigger.more.get('type', 'runm.machine')}"
         if (trigger.connection, what) in seen:
-            text = f"{what} of {trigger.connection} is named by two triggers; use a pipeline for each"
+            text = f"two triggers name {what} of {trigger.connection}; use a separate pipeline for each"
             raise Wrong(text, body.at("trigger"))
         seen.add((trigger.connection, what))
 

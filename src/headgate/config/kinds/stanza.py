@@ -33,7 +33,7 @@ TABLES: dict[str, Keys] = {
     "label": objects.LABEL,
     "pragma": objects.PRAGMA,
 }
-"""Kind of stanza -> its keys, for the kinds that have no function of their own below."""
+"""Kind of stanza -> its keys, for the kinds that have no separate function below."""
 _OPEN_TABLES = {"section": objects.SECTION, "provider": objects.PROVIDER}
 """Kind of stanza -> its keys, for the kinds that may have further keys, which depend on a driver."""
 _DRIVER_KEY = StanzaKey(anything)
@@ -53,7 +53,7 @@ def check_stanza(
             check_nodeset(body, line, warnings, named=True)
         case "section" | "provider":
             known = _OPEN_TABLES[kind]
-            # The driver may be known only from a section above, so its keys are checked once both are combined.
+            # The driver may be set in the parent section. Its keys are checked once both are combined.
             driver = {key: _DRIVER_KEY for key in body if key not in known} if isinstance(body, Table) else {}
             table(body, {**known, **driver}, kind, warnings, line)
         case _:
@@ -61,7 +61,7 @@ def check_stanza(
     if kind == "image" and body.get("type") == "cloud" and "rebuild-age" in body:
         warnings.append(idle("rebuild-age", "an image of type cloud is not built", body.at("rebuild-age")))
     if kind == "provider" and "flavors" in body:
-        raise Wrong("a provider has no flavors: they are those of its section", body.at("flavors"))
+        raise Wrong("a provider has no flavors of its own: set them in its section", body.at("flavors"))
     if kind == "queue":
         _queue(body)
     elif kind == "secret":
@@ -74,7 +74,7 @@ def check_stanza(
 
 def _queue(body: Table) -> None:
     if "type" in body and "per-branch" in body:
-        raise Wrong("a queue has either type or, as of old, per-branch", body.at("per-branch"))
+        raise Wrong("a queue has either type or the deprecated per-branch, not both", body.at("per-branch"))
     if body.get("dependencies-by-topic") and not body.get("allow-circular-dependencies"):
         raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
 
@@ -97,7 +97,7 @@ def _open(value: Any, line: int, project: str, opener: SecretOpener | None) -> N
             if opener is not None:
                 opener.open(project, chunks)
         except SecretClosed as closed:
-            text = f"this secret cannot be opened: {closed}; encrypt it again with the public key of {project}"
+            text = f"this secret cannot be decrypted: {closed}; encrypt it again with the public key of {project}"
             raise Wrong(text, line, MEANING) from closed
     elif isinstance(value, dict):
         for key, one in value.items():
@@ -127,18 +127,18 @@ def misread(name: str, what: str) -> str:
     if name not in EXECUTOR_NAMES and not known:
         return ""
     why = (
-        "that is the executor"
+        "this name means the executor"
         if known is None or name in EXECUTOR_NAMES
-        else f"{known[0]!r} has a meaning in an inventory"
+        else f"{known[0]!r} has a special meaning in an inventory"
     )
-    return f"a {what} cannot be run under the name {name!r}: {why}"
+    return f"jobs cannot run on a {what} named {name!r}: {why}"
 
 
 def _check_name(name: str, what: str, line: int, warnings: list[Wrong]) -> None:
     """Refuse the name localhost, and warn about a name that may be misread. Raise Wrong."""
-    # Playbooks that say `localhost` mean the executor, and would run on the machine.
+    # Playbooks that name `localhost` mean the executor, but would run on the machine.
     if name == "localhost":
-        raise Wrong(f"a {what} cannot be named {name}: that is the executor", line)
+        raise Wrong(f"a {what} cannot be named {name}: this name means the executor", line)
     if why := misread(name, what):
         warnings.append(Wrong(why, line, severity="warning"))
 
@@ -185,14 +185,14 @@ def check_job(body: Any, line: int, warnings: list[Wrong], what: str = "job", *,
     if "image" in body:
         _image(body["image"], body.at("image"))
     for pattern, at in entries(body.get("failure-output"), body.at("failure-output")):
-        # Unlike other patterns it meets every line of output, so it must be matched in linear time.
+        # Unlike other patterns, it is matched against every line of output, so matching must take linear time.
         _re2(pattern, at)
 
 
 def _image(image: str | Table, line: int) -> None:
     if not isinstance(image, str):
         parts = image["build"].split("/")
-        # The executor opens this path in a tree that the proposer wrote.
+        # The executor opens this path in a directory whose content the proposer chose.
         if not set(parts).isdisjoint(("", ".", "..")):
             raise Wrong(f"image: {image['build'][:80]!r} is not a file of the repository", image.at("build"))
         return
@@ -208,17 +208,17 @@ def _flags(body: Table) -> None:
     if body.get("post-review") is False:
         raise Wrong("post-review can be set to true only", body.at("post-review"))
     if 0 < body.get("timeout", 0) < body.get("pre-timeout", 0):
-        raise Wrong("pre-timeout is longer than timeout", body.at("pre-timeout"), "Pre-Timeout Exceeds Timeout")
+        raise Wrong("pre-timeout is greater than timeout", body.at("pre-timeout"), "Pre-Timeout Exceeds Timeout")
     if "ansible-version" in body and str(body["ansible-version"]) not in ANSIBLE_VERSIONS:
         known = ", ".join(ANSIBLE_VERSIONS)
-        text = f"there is no Ansible version {body['ansible-version']}; there are {known}"
+        text = f"there is no Ansible version {body['ansible-version']}; there are: {known}"
         raise Wrong(text, body.at("ansible-version"))
     for secret, at in entries(body.get("secrets"), body.at("secrets")):
         name = secret if isinstance(secret, str) else secret["name"]
         if name in ("zuul", "nodepool"):
-            raise Wrong(f"a secret cannot be named {name}: that variable has another meaning", at)
+            raise Wrong(f"a secret cannot be named {name}: this variable has another meaning", at)
         if not _WORD.fullmatch(name):
-            raise Wrong(f"a secret cannot be named {name!r} in a job: letters, digits and _ only", at)
+            raise Wrong(f"a secret cannot be named {name!r} in a job: use only letters, digits and _", at)
 
 
 def _variables(body: Table) -> None:
@@ -235,7 +235,7 @@ def _check_variable_names(found: Any, line: int) -> None:
     for name in found or {}:
         if not _VARIABLE.fullmatch(name) or name in RESERVED_VARS:
             at = found.at(name) if isinstance(found, Table) else line
-            why = "it is reserved" if name in RESERVED_VARS else "letters, digits and _, beginning with a letter"
+            why = "it is reserved" if name in RESERVED_VARS else "use letters, digits and _, beginning with a letter"
             raise Wrong(f"{name!r} cannot be the name of a variable: {why}", at)
 
 
@@ -248,7 +248,7 @@ def _playbooks(body: Table, warnings: list[Wrong]) -> None:
         for book, at in entries(body.get(key), body.at(key)):
             for name, _ in entries(book.get("semaphores"), at) if isinstance(book, Table) else ():
                 if name in own:
-                    raise Wrong(f"the semaphore {name!r} is both the job's and its playbook's", at)
+                    raise Wrong(f"both the job and its playbook name the semaphore {name!r}", at)
 
 
 def semaphore_names(body: Table) -> list[tuple[str, bool]]:
@@ -263,16 +263,16 @@ def _control(body: Table) -> None:
         if name not in CONTROLLED:
             raise Wrong(f"{name!r} cannot be controlled{nearest(name, CONTROLLED)}", control.at(name))
         if not isinstance(rule, dict) or set(rule) - {"final"} or not isinstance(rule.get("final", True), bool):
-            raise Wrong(f"what attribute-control says of {name} is `final: true`", control.at(name))
+            raise Wrong(f"attribute-control of {name} must be `final: true` or `final: false`", control.at(name))
 
 
 def _re2(pattern: str, line: int) -> None:
     try:
         found = compiled(pattern)
     except BadPattern as bad:
-        raise Wrong(f"failure-output is wrong: {bad}", line) from bad
+        raise Wrong(f"failure-output is not a valid pattern: {bad}", line) from bad
     if found.legacy:
-        raise Wrong(f"failure-output must be an RE2 pattern, which {pattern!r} is not: {found.legacy}", line)
+        raise Wrong(f"failure-output must be an RE2 pattern, but {pattern!r} is not: {found.legacy}", line)
 
 
 def check_project(kind: str, body: Any, line: int, warnings: list[Wrong]) -> None:
@@ -296,14 +296,14 @@ def _pattern(name: str, line: int, warnings: list[Wrong]) -> None:
     try:
         legacy = compiled(name).legacy
     except BadPattern as bad:
-        raise Wrong(f"the name of a project is wrong: {bad}", line) from bad
+        raise Wrong(f"the name of a project is not a valid pattern: {bad}", line) from bad
     if legacy:
-        text = f"the name of a project is a pattern that RE2 does not know: {name!r}: {legacy}"
+        text = f"the name of a project is a pattern that RE2 does not support: {name!r}: {legacy}"
         warnings.append(Wrong(text, line, "Regex Deprecation", "warning"))
 
 
 def _section(kind: str, pipeline: str, section: Any, line: int, warnings: list[Wrong]) -> None:
-    what = f"pipeline section ({pipeline!r} is no other key of a {kind})"
+    what = f"pipeline section ({pipeline!r} is not a key of a {kind})"
     table(section, objects.PROJECT_PIPELINE, what, warnings, line)
     for job, at in entries(section.get("jobs"), section.at("jobs")):
         if not isinstance(job, Table):

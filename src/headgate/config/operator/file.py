@@ -93,7 +93,7 @@ class _File:
     def _api_root(self) -> model.ApiRoot:
         found = self._stanzas["api-root"]
         if len(found) > 1:
-            raise Wrong("there is a second api-root", found[1].line)
+            raise Wrong("there may be only one api-root", found[1].line)
         stanza = found[0] if found else Table(0)
         return model.ApiRoot(
             authentication_realm=stanza.get("authentication-realm", ""),
@@ -145,7 +145,7 @@ class _File:
             disallowed_labels=names("disallowed-labels"),
             use_nodepool=stanza.get("use-nodepool", True),
             web_root=f"{root.rstrip('/')}/" if root else "",
-            # An unknown one refuses the tenant, see `_unknown`.
+            # A tenant with an unknown semaphore is refused, see `_unknown`.
             semaphores={name: semaphores[name] for name in names("semaphores") if name in semaphores},
             admin_rules=names("admin-rules"),
             access_rules=names("access-rules"),
@@ -178,10 +178,10 @@ class _File:
             for role, at in entries(given, line):
                 if role not in roles and role not in model.BUILT_IN_ROLES:
                     wrong.append(Wrong(f"there is no role {role!r}", at, "Role Not Found"))
-        # YAML reads `9` as a number.
+        # YAML parses `9` as a number.
         version = str(stanza.get("default-ansible-version", ANSIBLE_DEFAULT))
         if version not in ANSIBLE_VERSIONS:
-            text = f"there is no Ansible version {version}; there are {', '.join(ANSIBLE_VERSIONS)}"
+            text = f"there is no Ansible version {version}; there are: {', '.join(ANSIBLE_VERSIONS)}"
             wrong.append(Wrong(text, stanza.at("default-ansible-version"), MEANING))
         return wrong
 
@@ -189,7 +189,7 @@ class _File:
         known: set[str] = set()
         for project in tenant.projects:
             if project.project in known:
-                return [Wrong(f"the project {project.project} is named twice", stanza.at("source"), MEANING)]
+                return [Wrong(f"the project {project.project} is listed twice", stanza.at("source"), MEANING)]
             known.add(project.project)
         return []
 
@@ -233,7 +233,7 @@ def tenant_projects(
             text = f"the connection {name!r} is not configured{nearest(name, list(connections))}"
             raise Wrong(text, sources.at(name), "Unknown Connection")
         if (driver := DRIVERS.get(connections[name].driver)) is not None and driver.posts:
-            raise Wrong(f"the connection {name!r} has no projects: it takes reports", sources.at(name))
+            raise Wrong(f"the connection {name!r} has no projects: it is only for reports", sources.at(name))
         table(source, tenantfile.SOURCE, "source", warnings, sources.at(name))
         for key, trusted in (("config-projects", True), ("untrusted-projects", False)):
             reader = _ProjectListReader(connections[name], trusted, stanza, warnings)
@@ -289,11 +289,11 @@ class _ProjectListReader:
         standard = {path.rstrip("/") for path in STANDARD_PATHS}
         for path, at in entries(settings.get("extra-config-paths"), settings.at("extra-config-paths")):
             if path.rstrip("/") in standard:
-                raise Wrong(f"{path} is read anyway; extra-config-paths are others", at)
+                raise Wrong(f"{path} is always read; remove it from extra-config-paths", at)
 
     def _project(self, name: str, line: int, settings: Mapping[str, Any]) -> model.TenantProject:
         host = self._at.canonical_hostname
-        # The file may also name a project canonically.
+        # The file may also use the canonical name of a project.
         short = name.removeprefix(f"{host}/")
         if not short:
             raise Wrong("a project must have a name", line)

@@ -88,8 +88,8 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         theirs."""
         return any_fullmatch(self.always_dynamic_branches, branch)
 
-    def is_left_out(self, branch: str) -> bool:
-        """Return whether a branch is left out because of its protection at the forge."""
+    def is_excluded(self, branch: str) -> bool:
+        """Return whether a branch is excluded because of its protection at the forge."""
         protection = self.protection or Protection()
         unprotected = protection.protected is not None and branch not in protection.protected
         locked = protection.locked is not None and branch in protection.locked
@@ -108,8 +108,8 @@ class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return whether a change of these files (None: not known) on this branch changes the configuration."""
         if not self.loads:
             return False
-        # Unknown files may be configuration. A dynamic branch is read for its changes only, so each of them brings its
-        # own.
+        # Unknown files may be configuration. Of a dynamic branch, only changes are read, so each of them brings its own
+        # configuration.
         return files is None or self.is_dynamic(branch) or touches(files, self.extra_config_paths)
 
 
@@ -208,10 +208,10 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return exact or (short[0] if len(short) == 1 else None)
 
     def why_not(self, name: str) -> str:
-        """Return the reason why `find` finds nothing, for people."""
+        """Return a text for the user: why `find` returns nothing for this name."""
         several = self._by_name.get(name, [])
         if len(several) > 1:
-            return f"the project {name!r} is in several connections; say {' or '.join(p.project for p in several)}"
+            return f"the project {name!r} is in several connections; write {' or '.join(p.project for p in several)}"
         alike = [known for known in self._by_name if known.rpartition("/")[2] == name.rpartition("/")[2]]
         if 0 < len(alike) <= ALIKE_MAX:
             return f"the project {name!r} is not in this tenant; did you mean {' or '.join(map(repr, alike))}?"
@@ -278,7 +278,7 @@ def holds(rule: AuthorizationRule, claims: Mapping[str, Any], tenant: str = "", 
 def _found(claims: Mapping[str, Any], name: str) -> Any:
     """Return the claim of this name or, if there is none, the value at this dotted path; `_MISSING` if there is
     neither."""
-    # The whole name comes first: names of claims may be URLs, which contain dots.
+    # Look for the whole name first, because names of claims may be URLs, which contain dots.
     if name in claims:
         return claims[name]
     value: Any = claims
@@ -298,18 +298,18 @@ def _claim(value: Any, wanted: Any, tenant: str) -> bool:
         )
     if isinstance(wanted, str):
         wanted = wanted.replace("{tenant.name}", tenant)
-    # In Python, `1 == True`: without the types, a claim of another kind would fulfil the rule.
+    # In Python, `1 == True`. Without comparing the types, a claim of another type would fulfil the rule.
     values = value if isinstance(value, list) else [value]
     return any(type(one) is type(wanted) and one == wanted for one in values)
 
 
 def included(source: TenantProject, branch: str) -> bool:
     """Return whether configuration is read from the branch. Of a config-project, only `load_branch` is read. Of other
-    projects, a branch is read unless it is always dynamic, ruled out by its forge, or not selected by include-branches
+    projects, a branch is read unless it is always dynamic, excluded by its forge, or not selected by include-branches
     or exclude-branches of the tenant file."""
     if source.trusted:
         return branch == source.load_branch
-    if source.is_dynamic(branch) or source.is_left_out(branch):
+    if source.is_dynamic(branch) or source.is_excluded(branch):
         return False
     if source.include_branches:
         return any_fullmatch(source.include_branches, branch)

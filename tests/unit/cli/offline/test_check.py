@@ -155,7 +155,7 @@ GERRIT = """
 
 def test_a_connection_of_which_only_the_name_is_known_may_be_of_any_kind(offline):
     (idle,) = offline(ops=GERRIT, app="").json("check")["acme"]["errors"]
-    assert "says to the connection 'sql' has no effect here" in idle["message"]
+    assert "the use of the connection 'sql' in the pipeline check has no effect" in idle["message"]
     error, _ = offline(ops=GERRIT.replace("patchset-created", "patchset"), app="").json("check")["acme"]["errors"]
     assert error["severity"] == "warning"
     assert error["message"] == "event of a trigger of hub means nothing to any driver: 'patchset'"

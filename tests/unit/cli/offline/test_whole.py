@@ -31,7 +31,7 @@ def messages(made):
 
 
 ONLY_FROZEN = {
-    "the dependencies of jobs go in a circle: a -> b -> a": """
+    "jobs depend on each other in a circle: a -> b -> a": """
         - job: {name: a, run: a.yaml, dependencies: b}
         - job: {name: b, run: b.yaml, dependencies: a}
         - project: {gate: {jobs: [a, b]}}
@@ -51,15 +51,15 @@ ONLY_FROZEN = {
         - job: {name: a, run: a.yaml}
         - project: {chek: {jobs: [a]}}
         """,
-    "the parents of jobs go in a circle: a -> b -> a": """
+    "jobs inherit in a circle: a -> b -> a": """
         - job: {name: a, parent: b, run: a.yaml}
         - job: {name: b, parent: a}
         """,
-    "the queue 'integrated' is not declared: it is one queue for all branches": """
+    "the queue 'integrated' is not declared: all branches share it": """
         - job: {name: a, run: a.yaml}
         - project: {queue: integrated, gate: {jobs: [a]}}
         """,
-    "the semaphore 'one' is not declared: one build at a time holds it": """
+    "the semaphore 'one' is not declared: it admits one build at a time": """
         - job: {name: a, run: [{name: a.yaml, semaphores: one}]}
         - project: {gate: {jobs: [a]}}
         """,
