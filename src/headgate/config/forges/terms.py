@@ -38,7 +38,7 @@ def found_in(rules: object, texts: Iterable[str]) -> bool:
 def fullmatch(rules: object, texts: Iterable[str]) -> bool:
     """Return whether one of the patterns matches all of one of the texts. Raise Undecided and BadPattern if that
     depends on an undecided pattern."""
-    return _any(matches_whole, rules, texts)
+    return _any(fullmatches, rules, texts)
 
 
 def _any(matcher: Callable[[Rule, str], bool], rules: object, texts: Iterable[str]) -> bool:

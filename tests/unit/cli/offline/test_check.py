@@ -158,7 +158,7 @@ def test_a_connection_of_which_only_the_name_is_known_may_be_of_any_kind(offline
     assert "the use of the connection 'sql' in the pipeline check has no effect" in idle["message"]
     error, _ = offline(ops=GERRIT.replace("patchset-created", "patchset"), app="").json("check")["acme"]["errors"]
     assert error["severity"] == "warning"
-    assert error["message"] == "event of a trigger of hub means nothing to any driver: 'patchset'"
+    assert error["message"] == "event of a trigger of hub has a value that no driver accepts: 'patchset'"
 
 
 def test_one_tenant_that_cannot_be_loaded_leaves_the_others(offline):
