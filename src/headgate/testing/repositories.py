@@ -73,7 +73,7 @@ class Repositories:
     ) -> str:
         """Return a change on the current head of the branch, pushed to refs/for; its commit."""
         work = self.work(name)
-        run_git("fetch", "-q", "origin", at=work)
+        run_git("fetch", "-q", "--no-tags", "origin", at=work)
         run_git("checkout", "-q", "--detach", f"origin/{branch}", at=work)
         self.write(name, files)
         run_git("commit", "-q", "--allow-empty", "-m", message or topic, at=work)
