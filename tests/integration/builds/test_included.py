@@ -56,7 +56,7 @@ async def test_a_file_of_the_project_of_the_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (None, "has no file bad.yaml, which job job includes variables from"),
+        (None, "has no file bad.yaml, from which job job includes variables"),
         ("[1, 2]", "that cannot be included: it is not a mapping of names to values"),
         ("{a: [", "that cannot be included: line 1: this is not YAML"),
         ("{ansible_connection: local}", "it sets ansible_connection, which is reserved"),

@@ -94,7 +94,7 @@ async def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
     (bench.source / "outside").symlink_to("/bin/true")
     for name, why in {
         "nothing": "has no file nothing",
-        "text": "neither a playbook (.yaml) nor executable",
+        "text": "neither a playbook (.yaml) nor an executable",
         "strange": "cannot be started: No such file or directory",
         "outside": "has no file outside",
     }.items():
@@ -285,7 +285,7 @@ async def test_what_cleans_up_after_a_cancellation_has_one_time_limit_together(t
     cancel.set()
     async with asyncio.timeout(DEADLINE_S):
         assert (await building).result == "CANCELED"
-    assert said(bench) == ["run", "tidy-0"] and "not run: tidy-1, tidy-2" in bench.log
+    assert said(bench) == ["run", "tidy-0"] and "skipped: tidy-1, tidy-2" in bench.log
 
 
 @pytest.mark.parametrize(

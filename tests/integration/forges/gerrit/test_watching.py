@@ -199,7 +199,7 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
             proxy.deaf()  # the stream is silent, and the connection seems to be open
             silent = clone.proposes({"b": "1\n"})
             await seen.until(lambda: seen.told("patchset-created", silent.number))
-            await seen.until(lambda: "silent" in seen.problems.get(canonical, ""))
+            await seen.until(lambda: "did not report" in seen.problems.get(canonical, ""))
             proxy.restore()
             await seen.until(lambda: not seen.problems[canonical])
             proxy.refuse()
