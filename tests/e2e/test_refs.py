@@ -155,7 +155,7 @@ def test_tags_start_a_pipeline_and_are_told_how_it_ended(headgate: Headgate) -> 
     push(headgate, f"{blob}:refs/tags/blob")
     wait_for("what is not a commit is told", lambda: ended(headgate, "release", "refs/tags/blob"))
     assert (
-        f"refs/tags/blob names a blob, {blob}, and no commit"
+        f"refs/tags/blob names a blob, {blob}, instead of a commit"
         in ended(headgate, "release", "refs/tags/blob")[0]["message"]
     )
     assert "names a blob" in note(headgate, blob, "release, refs/tags/blob")

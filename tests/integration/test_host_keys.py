@@ -53,7 +53,7 @@ async def test_a_key_seen_first_is_learned_and_held_to(lab: Lab, ports: list[int
 async def test_another_key_is_refused_and_the_property_named(lab: Lab, ports: list[int]) -> None:
     wrong = a_machine(lab, ports[0], host_key=other(lab))
     for use in (SshProvider().prepare, SshProvider().clean, SshProvider(learns=False).prepare):
-        with pytest.raises(MachineUnusable, match=f"does not have its key.*{HOST_KEY}"):
+        with pytest.raises(MachineUnusable, match=f"has another key.*{HOST_KEY}"):
             await use(wrong)
 
 
@@ -94,7 +94,9 @@ async def test_a_user_of_a_build_is_let_in_with_a_key_that_it_cannot_read(
     assert outcome.result == "SUCCESS" and "one | reached" in bench.log, bench.log
 
 
-@pytest.mark.parametrize(("key", "why"), [("missing", "cannot be read by the executor"), ("key.pub", "is not taken")])
+@pytest.mark.parametrize(
+    ("key", "why"), [("missing", "cannot be read by the executor"), ("key.pub", "is not accepted")]
+)
 async def test_a_key_that_cannot_be_used_is_named(
     tmp_path: Path, lab: Lab, ports: list[int], key: str, why: str
 ) -> None:
@@ -104,5 +106,5 @@ async def test_a_key_that_cannot_be_used_is_named(
     nodes = Nodeset(nodes=(Node(("one",), "any"),))
     outcome = await bench.start(run=(bench.script("play.yml", PLAY),), nodeset=nodes, spec={"hosts": hosts})
     await bench.runner.close()
-    assert outcome.result == "ERROR" and f"the key {lab.root / key}, which a machine" in outcome.error
+    assert outcome.result == "ERROR" and f"the key {lab.root / key}, which logs in to a machine" in outcome.error
     assert why in outcome.error and "UNREACHABLE" not in bench.log
