@@ -252,7 +252,7 @@ def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: S
     (problem,) = wait_for("it is shown", lambda: cluster.get("web", "/api/tenant/example/status")["problems"])
     assert problem["project"] == "the store", "the pages say so, too"
     shown = cluster.headgate("components", "--url", cluster.url("web"))
-    assert "the store: nothing is decided" in shown and "executor/" in shown
+    assert "the store: it is unreachable, so events" in shown and "executor/" in shown
     server.restart()
     for name in ("e1", "s1", "web"):
         wait_for(f"{name} is ready again", lambda name=name: cluster.health(name)[0] == 200)

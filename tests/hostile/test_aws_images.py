@@ -58,7 +58,7 @@ async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted
 async def test_a_bucket_that_is_no_name_is_never_called(ground: AwsImagesGround, images: AwsImages) -> None:
     one = wanted(ground)
     for name in ("evil.example/x", "a@evil.example", "a b", "A" * 4, "x", "..", "a?b", "-ab"):
-        with pytest.raises(LaunchFailed, match="is no name of a bucket"):
+        with pytest.raises(LaunchFailed, match="is not a valid bucket name"):
             await images.send(
                 replace(one, provider={"region": "us-east-1", "object-storage": {"bucket-name": name}}), {}, None
             )

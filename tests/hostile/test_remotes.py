@@ -136,7 +136,7 @@ async def test_a_pack_beyond_the_limit_is_refused_and_leaves_nothing(
     refused = await fetch(mirror, Remote(str(repositories.hub / "code")), wanted, first=True)
     assert (
         list(refused) == ["refs/for/master/large"]
-        and "it sends more than the 1000000 bytes" in refused["refs/for/master/large"]
+        and "it sends more than the limit of 1000000 bytes" in refused["refs/for/master/large"]
     )
     assert run_git("cat-file", "-t", small, at=mirror) == "commit"
     assert not list((mirror / "objects/pack").glob("*tmp*"))

@@ -149,7 +149,7 @@ async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: Wor
     assert part.status_code == 206 and b"dead.example stopped before it stored the rest" in part.content
     assert (await world.get("job-output.txt", range="bytes=0-99")).content == LOG[:100]
     assert "dead.example stopped before it stored" in (await world.told())["log_missing"]
-    assert "Not all of them are here: dead.example" in (await world.client.get(ours)).text
+    assert "The logs are incomplete: dead.example" in (await world.client.get(ours)).text
     assert [one["path"] for one in (await world.client.get(f"/api{ours}".replace("/t/", "/tenant/")
             .replace(f"logs/{world.build}/", f"build/{world.build}/logs"))).json()] == ["job-output.txt"]  # fmt: skip
 
