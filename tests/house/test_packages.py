@@ -85,6 +85,6 @@ def test_only_pods_that_run_jobs_have_an_unmasked_proc_and_a_user_namespace_with
     assert all("procMount" not in pod["containers"][0]["securityContext"] and "hostUsers" not in pod for pod in pods)
 
 
-@pytest.mark.parametrize("name", ["build", "postinst", "prerm"])
+@pytest.mark.parametrize("name", ["build", "postinst", "prerm", "try"])
 def test_scripts_of_the_debian_package_are_shell(name: str) -> None:
     subprocess.run(["sh", "-n", str(ROOT / "packaging/debian" / name)], check=True)
