@@ -1,4 +1,5 @@
-"""Serve EC2 as moto imitates it, with what moto lacks: a call with the same token as an earlier one makes nothing."""
+"""Serve EC2 as moto imitates it, and add what moto lacks: a repeated call with the same client token makes nothing
+new."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def call(request: ReceivedRequest) -> str:
 
 
 def error(status: int, code: str, text: str) -> Fault:
-    """Return that EC2 answers an error, in the form that it documents."""
+    """Return an error answer in the form that EC2 documents."""
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n<Response><Errors><Error>'
         f"<Code>{code}</Code><Message>{text}</Message></Error></Errors><RequestID>ea966190</RequestID></Response>"
@@ -40,7 +41,7 @@ class ClientTokens:
         self.known: dict[tuple[str, str], tuple[dict[str, list[str]], FaultAnswer]] = {}
 
     async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        """Answer a repeated call as the first time; None: it is a new call."""
+        """Return the first answer to a repeated call; None: the call is new."""
         parameters = parse_qs(request.body.decode())
         token = parameters.get("ClientToken", [""])[0]
         if not token or call(request) not in MAKING:
@@ -94,7 +95,7 @@ class AwsGround:
     def wanted(
         self, node: str, label: Mapping[str, Any] | None = None, flavor: Mapping[str, Any] | None = None
     ) -> MachineSpec:
-        """Return a node of an image that moto has; `label`, `flavor`: keys beside or instead of the usual ones."""
+        """Return a node with an image that moto has; `label` and `flavor` add or replace keys."""
         return MachineSpec(
             node,
             {"name": "small", "volume-size": 12, **(label or {})},
@@ -110,18 +111,18 @@ class AwsGround:
         return str(next(iter(self.backend.amis)))
 
     def impossible(self, node: str) -> MachineSpec:
-        """Return a node whose image is gone."""
+        """Return a node whose image was deleted."""
         wanted = self.wanted(node)
         return MachineSpec(
             node, wanted.label, {"name": "none", "image-id": "ami-00000000"}, wanted.flavor, self.provider, wanted.tags
         )
 
     def makes(self, request: ReceivedRequest) -> bool:
-        """Say whether it is a call that makes instances."""
+        """Return whether the call makes instances."""
         return call(request) in MAKING
 
     def lists(self, request: ReceivedRequest) -> bool:
-        """Say whether it is the call that lists instances."""
+        """Return whether the call lists instances."""
         return call(request) == "DescribeInstances"
 
     def _all(self) -> dict[str, Mapping[str, str]]:

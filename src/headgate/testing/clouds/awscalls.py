@@ -49,7 +49,7 @@ class EbsRefusal(_AwsRefusal):
 
 
 class Ec2Calls:
-    """Read requests of EC2 and write answers; both fail if they have what the model does not have."""
+    """Read requests of EC2 and write answers; both fail on fields that the model does not have."""
 
     def __init__(self) -> None:
         from botocore.loaders import Loader
@@ -162,7 +162,7 @@ class SnapshotStore(Protocol):
     contents: dict[str, str]
 
     def has_snapshot(self, content: bytes, owner: str = ..., **fields: object) -> str:
-        """Have a snapshot; return its id."""
+        """Add a snapshot; return its id."""
         ...
 
 
@@ -186,7 +186,7 @@ class EbsCalls:
         self._parser, self._validator = RestJSONParser(), ParamValidator()
 
     def answer(self, request: ReceivedRequest) -> FaultAnswer | None:
-        """Return the answer of EBS; None: it is no call of EBS."""
+        """Return the answer of EBS; None: the call is not one of EBS."""
         for action, (method, path) in _PATHS.items():
             if request.method == method and (found := path.fullmatch(request.path)):
                 try:

@@ -1,7 +1,5 @@
-"""Imitate how EC2 makes images of files in a bucket: moto has no imports, and of AMIs only their records.
-
-Files lie in moto's S3.  Requests and answers are held to botocore's model of the service.
-"""
+"""Imitate how EC2 makes images from files in a bucket: moto has no imports, and only the records of AMIs. The files are
+in moto's S3. Requests and answers are checked against botocore's model of the service."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from headgate.testing.logstores import bucket
 from headgate.testing.servers.faults import FaultAnswer, Faults, Pass, ReceivedRequest
 
 OTHERS = "210987654321"
-"""The account of somebody else."""
+"""Another AWS account."""
 PAGE = 25
 _NAME = re.compile(r"[A-Za-z0-9()\[\] ./'@_-]{3,128}")
 
@@ -36,7 +34,7 @@ class ImportRecord:
     source: tuple[str, str]
     """Bucket and key."""
     looks: int
-    """Number of times that the import is seen under way before it ends."""
+    """Number of reads that show the import as running before it ends."""
     arguments: Arguments
     """Parameters of the request."""
 
@@ -48,7 +46,7 @@ class AwsImports:
     stored: Callable[[str, str], bytes | None]
     """Returns the content of an object; None: there is none."""
     looks: int = 1
-    """Number of times that an import is seen under way."""
+    """Number of reads that show an import as running."""
     refuses: str = ""
     """Reason for which AWS refuses each file that it imports; empty: it accepts them."""
     late: int = 0
@@ -66,7 +64,7 @@ class AwsImports:
         self.ebs = EbsCalls(self)
 
     async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        """Answer the calls about images; None: it is moto's."""
+        """Answer calls about images; None: the call is for moto."""
         if (answer := self.ebs.answer(request)) is not None:
             return answer
         action = call(request) if request.method == "POST" and request.path == "/" else ""
@@ -168,14 +166,14 @@ class AwsImports:
     # --- images and snapshots
 
     def has_snapshot(self, content: bytes, owner: str = ACCOUNT, **fields: Tree) -> str:
-        """Have a snapshot made of a file; return its id."""
+        """Add a snapshot made from a file; return its id."""
         id = f"snap-{uuid.uuid4().hex[:17]}"
         self.snapshots[id] = {"SnapshotId": id, "OwnerId": owner, "State": "completed", "Tags": [], **fields}
         self.contents[id] = hashlib.sha256(content).hexdigest()
         return id
 
     def has_image(self, owner: str = ACCOUNT, **fields: Tree) -> str:
-        """Have an image; return its id."""
+        """Add an image; return its id."""
         id = f"ami-{uuid.uuid4().hex[:17]}"
         self.images[id] = {"ImageId": id, "OwnerId": owner, "State": "available", "Tags": [], **fields}
         self._hidden[id] = self.late
@@ -252,7 +250,7 @@ class AwsImports:
         return _page(arguments, [one for one in found if self._is_seen(one[id], arguments)], members)
 
     def _is_seen(self, id: str, arguments: Arguments) -> bool:
-        """Return whether something is listed already."""
+        """Return whether lists already contain the object."""
         left = self._hidden.get(id, 0)
         if "NextToken" not in arguments:
             self._hidden[id] = left - 1
@@ -275,18 +273,18 @@ class AwsImagesGround:
         return None if found is None else bytes(found.value)
 
     def driver(self) -> Aws:
-        """Return a driver that knows nothing yet."""
+        """Return a driver without any state."""
         return Aws("cloudy", AwsKeySource(access=ACCESS, secret=SECRET), self.faults.url, env={})
 
     def objects(self) -> dict[str, dict[str, str]]:
-        """Return what lies in the bucket, whole or in parts -> its tags."""
+        """Return the objects in the bucket, complete or in parts -> their tags."""
         bucket = self._stored.buckets[self.bucket]
         complete = {key: self._stored.tagger.get_tag_dict_for_resource(one.arn) for key, one in bucket.keys.items()}
         return complete | {f"{one.key_name}?{id}": dict(one.tags or {}) for id, one in bucket.multiparts.items()}
 
     def ours(self, system: str = "ours") -> dict[str, tuple[Mapping[str, str], str]]:
-        """Return all that costs, id -> its tags, and the digest of its content if it is an image: with its snapshots
-        it counts as one if these have its tags."""
+        """Return everything that costs money: id -> its tags, and the content's digest for an image. An image and its
+        snapshots count as one if they have the same tags."""
         found: dict[str, tuple[Mapping[str, str], str]] = {id: (tags, "") for id, tags in self.objects().items()}
         tags = {id: tags_in(one) for id, one in (self.ec2.snapshots | self.ec2.images).items()}
         used = set[str]()

@@ -1,8 +1,6 @@
-"""Imitate Glance, as far as drivers call it: images with properties, whose data are sent once and then stay.
-
-It answers as version 2 of the Image API is documented: a record is `queued` until its data come, `saving` while they
-are stored, then `active`, with digests; data that are refused or cut off leave it `queued`.
-"""
+"""Imitate the part of Glance that drivers call: images with properties, whose data are uploaded once and never change.
+It follows the documentation of version 2 of the Image API: a record is `queued` until its data arrive, `saving` while
+they are stored, then `active`, with digests; it stays `queued` if the data are refused or cut off."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def refusal(status: int, text: str) -> FaultAnswer:
 
 
 def disk(content: bytes = b"", backing: int = 0, features: int = 0) -> bytes:
-    """Return what begins as a qcow2 file does: `backing`: where the name of the file is that it lies over."""
+    """Return the first bytes of a qcow2 file. `backing` is the offset of the name of its backing file."""
     return (
         struct.pack(">4sIQ", b"QFI\xfb", 3, backing).ljust(72, b"\0")
         + struct.pack(">Q", features).ljust(32, b"\0")
@@ -52,16 +50,15 @@ class Glance:
         self.size_max = 2**26
         """Size limit of an image in bytes, as Glance's `image_size_cap`."""
         self.slow = 0
-        """Number of times that an image is seen `saving` after its data have arrived; the upload then gets no answer,
-        as when a load balancer gives up.
-        """
+        """Number of reads that show an image as `saving` after its data have arrived; the upload then gets no answer,
+        as when a load balancer gives up."""
         self.changes = b""
         """Bytes that a broken store adds to the data; empty: it works."""
         self._made = 0
         self._storing: dict[str, tuple[int, bytes]] = {}
 
     def add(self, **fields: Any) -> str:
-        """Have an image, as anybody makes one; return its id."""
+        """Add an image as any client would; return its id."""
         self._made += 1
         image = {
             "id": str(uuid.uuid4()),

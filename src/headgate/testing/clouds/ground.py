@@ -1,4 +1,4 @@
-"""Declare what a cloud has to offer so that the suite for all drivers runs on it, and how the suite walks there."""
+"""Declare what a cloud must provide for the test suite of all drivers, and the steps of that suite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_S = 0.1
 
 
 class Ground(Protocol):
-    """Provide a cloud, with an account that a test has for itself."""
+    """Provide a cloud, with an account that only one test uses."""
 
     faults: Faults
     """Faults in front of the cloud."""
@@ -24,7 +24,7 @@ class Ground(Protocol):
     machine: str
     """Kind of resource of a machine, in the driver's terms."""
     full: Fault
-    """Answer of a cloud that has no room for another machine."""
+    """Answer of a cloud that has no capacity for another machine."""
     throttled: Fault
     """Answer to too many requests: retry in 7 s."""
     refused: Fault
@@ -35,31 +35,31 @@ class Ground(Protocol):
     """Credentials of the account."""
 
     def driver(self) -> Cloud:
-        """Return a driver that knows nothing yet, as after a restart."""
+        """Return a driver without any state, as after a restart."""
         ...
 
     def wanted(self, node: str) -> MachineSpec:
-        """Return what a node is to be, of this installation."""
+        """Return the specification of a node of this installation."""
         ...
 
     def impossible(self, node: str) -> MachineSpec:
-        """Return a node whose image there is not."""
+        """Return a node whose image does not exist."""
         ...
 
     def makes(self, request: ReceivedRequest) -> bool:
-        """Say whether a request makes a machine."""
+        """Return whether a request makes a machine."""
         ...
 
     def lists(self, request: ReceivedRequest) -> bool:
-        """Say whether a request asks for a list of machines."""
+        """Return whether a request reads a list of machines."""
         ...
 
     async def everything(self) -> dict[str, Mapping[str, str]]:
-        """Return what is there and was not when the test began, id -> tags: as the cloud knows it, not the driver."""
+        """Return the resources made since the test began, id -> tags, as the cloud lists them, not the driver."""
         ...
 
     async def foreign(self) -> str:
-        """Make a machine of somebody else in the account, and return its id."""
+        """Make a machine in the account that another program owns, and return its id."""
         ...
 
 
@@ -82,7 +82,7 @@ async def made(driver: Cloud, wanted: MachineSpec, state: State | None = None) -
 
 
 async def steps(driver: Cloud, wanted: MachineSpec, count: int) -> State:
-    """Take some steps, as far as there are any; return the state after them."""
+    """Advance at most `count` steps; return the state after them."""
     state: State = {}
     for _ in range(count):
         step: MachinePending | Made = await driver.advance(wanted, state)

@@ -1,4 +1,4 @@
-"""Provide a modelled cluster of Kubernetes, which has a few namespaces already."""
+"""Provide a modelled Kubernetes cluster that already has a few namespaces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEC = {"containers": [{"name": "machine", "image": "machine:1", "command": ["sl
 
 
 def refusal(status: int, reason: str, text: str, headers: Mapping[str, str] | None = None) -> Fault:
-    """Return that the cluster answers so, in its own form."""
+    """Return an error answer in the form of Kubernetes."""
     return answers(status, json.dumps(No(status, reason, text).body()).encode(), headers)
 
 
@@ -40,7 +40,7 @@ class KubernetesGround:
         self.secrets = [server.cluster.admin]
 
     def driver(self) -> Kubernetes:
-        """Return a driver that goes by the proxy."""
+        """Return a driver that connects through the proxy."""
         return Kubernetes(Cluster(self.faults.url, "site", KubernetesUser(token=self._server.cluster.admin)))
 
     def wanted(self, node: str) -> MachineSpec:
@@ -58,16 +58,16 @@ class KubernetesGround:
         return {SYSTEM_TAG: "ours", NODE_TAG: node, "team": "blue & green <"}
 
     def makes(self, request: ReceivedRequest) -> bool:
-        """Say whether it makes a namespace."""
+        """Return whether the request makes a namespace."""
         return request.method == "POST" and request.path == SPACES
 
     def lists(self, request: ReceivedRequest) -> bool:
-        """Say whether it asks for namespaces: one node's is asked for by its name."""
+        """Return whether the request reads namespaces; drivers read the namespace of one node by its name."""
         # Objects within a namespace have more slashes.
         return request.method == "GET" and request.path.startswith(SPACES) and request.path.count("/") <= 4
 
     async def everything(self) -> dict[str, Mapping[str, str]]:
-        """Return the namespaces that the cluster has, but for those of somebody else that was there."""
+        """Return the namespaces of the cluster, without those that existed before the test."""
         return {
             name: {key: value for key, value in tags_of(record).items() if key in (SYSTEM_TAG, NODE_TAG, "team")}
             for (kind, _, name), record in self._server.cluster.things.items()

@@ -1,4 +1,4 @@
-"""Provide a real Nova, and imitate what drivers call of Keystone, Glance and Neutron."""
+"""Provide a real Nova, and imitate the parts of Keystone, Glance and Neutron that drivers call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTSIDE = "outside-0000"
 
 
 def fault(status: int, name: str, text: str, headers: Mapping[str, str] | None = None) -> Fault:
-    """Return that Nova answers an error, in the form that it documents."""
+    """Return an error answer in the form that Nova documents."""
     body = json.dumps({name: {"code": status, "message": text}}).encode()
     return answers(status, body, {"content-type": "application/json", **(headers or {})})
 
@@ -49,7 +49,7 @@ class Services:
         self.glance.add(**debian, created_at="2025-12-01T00:00:00Z", id=IMAGE)
 
     async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        """Answer for Keystone, Glance and Neutron; None: it is Nova's."""
+        """Answer for Keystone, Glance and Neutron; None: the call is for Nova."""
         path, query = urlsplit(request.path).path, parse_qs(urlsplit(request.path).query)
         if path == "/identity/v3/auth/tokens":
             return self._log_in(json.loads(request.body)["auth"])
@@ -142,7 +142,7 @@ class OpenStackGround:
         self.provider = {"name": "here", "region": "RegionOne"}
 
     def place(self, login: Mapping[str, Any] | None = None) -> Place:
-        """Return where it is, as `clouds.yaml` would say it."""
+        """Return the connection settings, as in `clouds.yaml`."""
         user = {"name": self.services.user, "domain": {"id": "default"}, "password": SECRET}
         auth = {"identity": {"methods": ["password"], "password": {"user": user}}, "scope": {"project": {"id": TENANT}}}
         return Place("stacky", f"{self.faults.url}/identity/v3", login or auth)
@@ -154,7 +154,7 @@ class OpenStackGround:
     def wanted(
         self, node: str, label: Mapping[str, Any] | None = None, image: Mapping[str, Any] | None = None
     ) -> MachineSpec:
-        """Return a node of an image that Nova has; `label`, `image`: keys beside or instead of the usual ones."""
+        """Return a node with an image that Nova has; `label` and `image` add or replace keys."""
         return MachineSpec(
             node,
             {"name": "small", "networks": [NETWORK], **(label or {})},
@@ -165,19 +165,19 @@ class OpenStackGround:
         )
 
     def impossible(self, node: str) -> MachineSpec:
-        """Return a node whose image is gone."""
+        """Return a node whose image was deleted."""
         return self.wanted(node, image={"image-id": str(uuid.uuid4())})
 
     def makes(self, request: ReceivedRequest) -> bool:
-        """Say whether it is the call that makes a server."""
+        """Return whether the call makes a server."""
         return request.method == "POST" and request.path.startswith("/v2.1/servers")
 
     def lists(self, request: ReceivedRequest) -> bool:
-        """Say whether it is the call that lists servers."""
+        """Return whether the call lists servers."""
         return request.method == "GET" and request.path.startswith("/v2.1/servers/detail")
 
     async def nova(self, method: str, path: str, body: Any = None) -> Any:
-        """Ask Nova, past the proxy."""
+        """Call Nova directly, not through the proxy."""
         headers = {"x-auth-token": f"{TENANT}.{self.services.user}.0", "openstack-api-version": "compute 2.53"}
         async with httpx.AsyncClient(trust_env=False, timeout=DEADLINE_S) as client:
             response = await client.request(method, self._nova + path, json=body, headers=headers)
@@ -185,7 +185,7 @@ class OpenStackGround:
         return response.json() if response.content else None
 
     async def everything(self) -> dict[str, Mapping[str, str]]:
-        """Return the servers that Nova has of this user, and the addresses that are lent."""
+        """Return this user's servers in Nova, and the allocated floating addresses."""
         found: dict[str, Mapping[str, str]] = {}
         for one in (await self.nova("GET", "/servers/detail"))["servers"]:
             if one["user_id"] == self.services.user and one["status"] != "DELETED":

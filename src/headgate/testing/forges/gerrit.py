@@ -1,4 +1,4 @@
-"""Serve pages in front of a real Gerrit, whose published packages have none, and pass all other requests on."""
+"""Serve pages in front of a real Gerrit, whose published packages have none, and forward all other requests."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class GerritPageActions:
 
 
 def path(project: str, number: int) -> str:
-    """Return where the page of a change is."""
+    """Return the path of a change's page."""
     return f"/c/{project}/+/{number}"
 
 
@@ -87,7 +87,7 @@ def _votes(one: Any) -> Iterator[ChangeMark]:
 
 
 def _pipelines(one: Any) -> Iterator[ChangeMark]:
-    """Yield how far each pipeline of Headgate is, by the last message that it tagged."""
+    """Yield the state of each of Headgate's pipelines, from the last message with its tag."""
     last = {
         message["tag"].removeprefix(_TAG): message["message"]
         for message in one["messages"]

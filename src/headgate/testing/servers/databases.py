@@ -1,4 +1,4 @@
-"""Start etcd and ZooKeeper, alone or in threes, and PostgreSQL, from Debian's packages."""
+"""Start etcd and ZooKeeper, as one or three servers, and PostgreSQL, from Debian's packages."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ class ZooKeeper:
         return "Mode:" in self.status() if self._kind.certificates is None else _listens(self.port)
 
     def status(self, word: str = "srvr") -> str:
-        """Return what the server reports of itself: with `Mode: leader`, `follower` or `standalone` when it serves;
-        with the word `mntr`, its figures."""
+        """Return the server's report about itself: with `Mode: leader`, `follower` or `standalone` when it serves; with
+        the word `mntr`, its metrics."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
                 connection.settimeout(2)
@@ -226,7 +226,7 @@ def zookeeper(directory: Path, kind: ZooKeeperKind | None = None) -> Iterator[Zo
 
 
 async def chroot(server: ZooKeeper) -> str:
-    """Return the path of a new, empty node, to be a tree of its own."""
+    """Return the path of a new, empty node for a separate tree."""
     root = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}")
     try:
         path = f"/{fresh()}"
@@ -277,7 +277,7 @@ def postgres_programs() -> Path | None:
 
 @contextmanager
 def postgres(*, durable: bool = False) -> Iterator[str]:
-    """Provide the URL of an empty database.  `durable` waits for the disk, as in earnest."""
+    """Provide the URL of an empty database. With `durable`, it waits for the disk, as in production."""
     bin = postgres_programs()
     assert bin is not None, "PostgreSQL is not installed: apt-get install postgresql"
     root = Path(tempfile.mkdtemp(prefix="headgate-pg-"))

@@ -1,4 +1,4 @@
-"""Stand between clients and a server: cut, stall and slow the network; refuse, lose and change answers of HTTP."""
+"""Proxy connections to a server: cut, stall and slow the network; refuse, lose and change HTTP answers."""
 
 from __future__ import annotations
 
@@ -27,20 +27,18 @@ _HOPS = {
 
 
 class Proxy:
-    """Pass on what comes to `port`.
-
-    `cut` breaks what is connected; `refuse` breaks new connections, too; `stall` keeps them, and nothing arrives;
-    `deaf` lets requests through and no answer back, `mute` the other way round; `restore` ends all of that.
-    """
+    """Forward connections to `port`. `cut` breaks current connections; `refuse` also breaks new ones; `stall` keeps
+    them open but forwards nothing; `deaf` forwards requests but no answers, and `mute` the other way round; `restore`
+    ends all of that."""
 
     def __init__(self, host: str, port: int) -> None:
         self.target = host, port
         self.port = 0
         self.latency_s = 0.0
         self._open = asyncio.Event()
-        """While set, data of clients reach the server."""
+        """While it is set, data of clients reach the server."""
         self._heard = asyncio.Event()
-        """While set, data of the server reach clients."""
+        """While it is set, data of the server reach clients."""
         self._refusing = False
         self._waiting: dict[asyncio.StreamReader, bytes] = {}
         """Stream whose data are held back -> the piece that waits."""
@@ -63,7 +61,7 @@ class Proxy:
 
     @property
     def withheld(self) -> bytes:
-        """Return what was sent and has not arrived."""
+        """Return the data that were sent but have not arrived."""
         return b"".join(self._waiting.values())
 
     @property
@@ -179,19 +177,19 @@ class FaultAnswer(NamedTuple):
 
 
 Pass = Callable[[], Awaitable[FaultAnswer]]
-"""Passes the request on to the server behind."""
+"""Forwards the request to the server behind the proxy."""
 Fault = Callable[[ReceivedRequest, Pass], Awaitable[FaultAnswer | None]]
-"""Answers instead of the server; None: the connection breaks."""
+"""Answers instead of the server; None: break the connection."""
 Which = Callable[[ReceivedRequest], bool]
 
 
 def anything(request: ReceivedRequest) -> bool:
-    """Say that any request is meant."""
+    """Match every request."""
     return True
 
 
 def answers(status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Fault:
-    """Return the fault that answers this without passing the request on."""
+    """Return a fault that gives this answer without forwarding the request."""
 
     async def fault(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         return FaultAnswer(status, body, headers or {})
@@ -200,7 +198,7 @@ def answers(status: int, body: bytes = b"", headers: Mapping[str, str] | None = 
 
 
 async def lost(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-    """Do the request, and lose its answer."""
+    """Forward the request, and lose its answer."""
     await go_on()
     return None
 
@@ -211,14 +209,14 @@ async def unheard(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
 
 
 async def cut(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-    """Do the request; of its answer hand on the first half, as if it were all."""
+    """Forward the request, and return the first half of the answer as if it were complete."""
     answer = await go_on()
     # The length in the header is computed again, so HTTP hides the cut: the driver has to see it in the content.
     return answer._replace(body=answer.body[: len(answer.body) // 2])
 
 
 def changed(by: Callable[[bytes], bytes]) -> Fault:
-    """Return the fault that the answer is another one."""
+    """Return a fault that replaces the answer."""
 
     async def fault(request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         answer = await go_on()
@@ -229,13 +227,13 @@ def changed(by: Callable[[bytes], bytes]) -> Fault:
 
 @dataclass
 class HeldAnswer:
-    """Perform the request, and hold its answer until it is released."""
+    """Forward the request, and hold its answer until it is released."""
 
     done: asyncio.Event = field(default_factory=asyncio.Event)
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, request: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        """Pass the answer on, late."""
+        """Forward the answer late."""
         answer = await go_on()
         self.done.set()
         await self.go.wait()
@@ -243,7 +241,7 @@ class HeldAnswer:
 
 
 class Faults:
-    """Pass requests on to the server at `behind`, except for the faults."""
+    """Forward requests to the server at `behind`, except where a fault is planned."""
 
     def __init__(self, behind: str) -> None:
         self._behind = behind
@@ -255,27 +253,27 @@ class Faults:
         self._session: ClientSession | None = None
 
     def once(self, fault: Fault, which: Which = anything) -> None:
-        """Let the next such request fail; faults that were planned before come first."""
+        """Plan a fault for the next matching request; faults that were planned earlier come first."""
         self._plan.append((which, fault, False))
 
     def always(self, fault: Fault, which: Which = anything) -> None:
-        """Let every such request go wrong."""
+        """Plan a fault for every matching request."""
         self._plan.append((which, fault, True))
 
     def mend(self) -> None:
-        """Let nothing go wrong any more."""
+        """Cancel all planned faults."""
         self._plan.clear()
 
     def behave(self, fault: Fault) -> None:
-        """Make the server itself do something that the one behind does not, whatever goes wrong before it."""
+        """Answer matching requests here instead of behind the proxy; faults apply first."""
         self._before = fault
 
     def count(self, which: Which) -> int:
-        """Return how many such requests came."""
+        """Return the number of matching requests so far."""
         return sum(1 for one in self.requests if which(one))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Do as planned."""
+        """Apply the planned fault, or forward the request."""
         received = ReceivedRequest(request.method, request.path_qs, dict(request.headers), await request.read())
         self.requests.append(received)
         planned = next((one for one in self._plan if one[0](received)), None)
@@ -315,7 +313,7 @@ class Faults:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Faults]:
-        """Serve for as long as the context lasts."""
+        """Serve while the context is active."""
         app = web.Application(client_max_size=2**26)
         app.router.add_route("*", "/{path:.*}", self.answer)
         # A client that gives up must not cancel the request behind: clouds finish what they have begun.

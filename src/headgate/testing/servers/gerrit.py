@@ -1,8 +1,6 @@
-"""Run a real Gerrit, of the two artifacts that it publishes for tests of plugins; together they are the whole server.
-
-`make test` fetches them from Maven Central into the user's cache.  A site is made once and copied for each server.
-Needs Java 17 or newer and OpenSSH's `ssh-keygen`.
-"""
+"""Run a real Gerrit from the two artifacts that it publishes for tests of plugins; together they are a complete server.
+`make test` fetches them from Maven Central into the user's cache. A site is made once and copied for each server. Needs
+Java 17 or newer and OpenSSH's `ssh-keygen`."""
 
 from __future__ import annotations
 
@@ -130,7 +128,7 @@ class LocalGerrit:
             subprocess.run(["git", "config", "-f", str(config), name, value], check=True)
 
     def start(self) -> None:
-        """Return once it serves."""
+        """Wait until the server answers."""
         self.program.start()
         self.program.until(self.serves, START_MAX_S)
 

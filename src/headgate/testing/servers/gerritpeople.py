@@ -1,4 +1,5 @@
-"""Act as people who use a Gerrit for tests: they propose, vote and change their minds, through its pages and git."""
+"""Act as people who use a Gerrit in tests: they propose changes, and vote and change their votes, through its REST API
+and git."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class ReviewingRefused(Exception):
 
 
 class ReviewingPerson:
-    """Act as one account, with calls that carry its password."""
+    """Act as one account, which authenticates with its password."""
 
     def __init__(self, url: str, name: str, password: str = PASSWORD) -> None:
         self.url, self.name, self._password = url, name, password
@@ -76,7 +77,7 @@ class ReviewingPerson:
         return self.asks("GET", f"changes/{number}?{'&'.join(f'o={option}' for option in options)}")
 
     def votes(self, number: int, message: str = "", **labels: int) -> None:
-        """Say something of the current patch set; names of labels are written with `_` for `-`."""
+        """Post a comment and votes on the current patch set; names of labels are written with `_` for `-`."""
         votes = {name.replace("_", "-"): value for name, value in labels.items()}
         self.asks("POST", f"changes/{number}/revisions/current/review", {"labels": votes, "message": message})
 
@@ -87,7 +88,7 @@ class ReviewingPerson:
         self.asks("POST", f"changes/{number}/restore", {})
 
     def unfinished(self, number: int) -> None:
-        """Say that it is work in progress."""
+        """Mark the change as work in progress."""
         self.asks("POST", f"changes/{number}/wip", {})
 
     def ready(self, number: int) -> None:
@@ -146,7 +147,7 @@ class Clone:
         return ReviewingChange(found[0]["_number"], change_id, commit, self.project)
 
     def pushes(self, files: Mapping[str, str], branch: str = "master") -> str:
-        """Push past review, as the administrator may; return the commit."""
+        """Push without review, as the administrator may; return the commit."""
         self._write(files, self.head(branch))
         self._git("commit", "-q", "-m", f"Push {next(self._numbers)}")
         self._git("push", "-q", self._remote, f"HEAD:refs/heads/{branch}")
@@ -234,7 +235,7 @@ class ReviewingPeople:
         self.admin.asks("PUT", f"projects/{quote(name, safe='')}", {"create_empty_commit": True, **options})
 
     def resolves(self, number: int) -> None:
-        """Answer every comment on files of a change: they are done."""
+        """Mark every comment on files of a change as done."""
         found = self.alice.asks("GET", f"changes/{number}/comments")
         replies = {
             path: [{"in_reply_to": one["id"], "message": "Done", "unresolved": False} for one in comments]
@@ -243,12 +244,12 @@ class ReviewingPeople:
         self.alice.asks("POST", f"changes/{number}/revisions/current/review", {"comments": replies})
 
     def branch(self, project: str, name: str) -> None:
-        """Make a branch where `master` is."""
+        """Create a branch at the head of `master`."""
         where = f"projects/{quote(project, safe='')}/branches/{quote(name, safe='')}"
         self.admin.asks("PUT", where, {"revision": "master"})
 
     def moves(self, number: int, branch: str) -> None:
-        """Have a change meant for another branch."""
+        """Move a change to another branch."""
         self.admin.asks("POST", f"changes/{number}/move", {"destination_branch": branch})
 
     def requires(self, project: str, name: str, expression: str) -> None:
@@ -268,7 +269,7 @@ def _votes(label: str, group: str, most: int) -> dict[str, object]:
 
 
 def _with_id(text: str, change_id: str) -> str:
-    """Return a message with the footer behind those that it has."""
+    """Return a message with the footer added after its existing ones."""
     last = text.rstrip().rsplit("\n\n", 1)
     # A footer belongs to the last paragraph; in one of its own, Gerrit would not see those before it.
     footed = len(last) > 1 and all(":" in line for line in last[1].splitlines())

@@ -1,4 +1,4 @@
-"""Serve images on loopback that a test puts there, with the part of a registry's protocol that fetching needs."""
+"""Serve container images of a test on loopback, with the part of the registry protocol that a pull needs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LEFT_OUT = {"__pycache__", "test", "idlelib", "lib2to3", "ensurepip", "tkinter"
 
 
 def system(**more: Entry) -> dict[str, Entry]:
-    """Return a layer that has what nodes have: Python, bash, rsync and coreutils of this machine, with some users."""
+    """Return a layer with the programs of a node: this machine's Python, bash, rsync and coreutils, and some users."""
     python = PYTHON.resolve()
     programs = [python, *(Path(place) for name in ("bash", "rsync") if (place := shutil.which(name)))]
     library = Path("/usr/lib") / python.name
@@ -69,7 +69,7 @@ def system(**more: Entry) -> dict[str, Entry]:
 
 
 def _needed(program: Path) -> Iterator[Path]:
-    """Yield the libraries that a program is started with, by the paths at which it looks for them."""
+    """Yield the libraries that a program loads at its start, by the paths at which it looks for them."""
     output = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
     for line in output.splitlines():
         for word in line.split():

@@ -1,7 +1,5 @@
-"""Run a real Nova without Keystone, one for all processes that ask for it; its hypervisor runs no machines.
-
-`make nova` makes the environment that it runs in.  A token is `PROJECT.USER.…`, of any project and user.
-"""
+"""Run a real Nova without Keystone, one for all processes that need it; its hypervisor runs no machines. `make nova`
+makes its Python environment. A token is `PROJECT.USER.…`, with any project and user."""
 
 from __future__ import annotations
 
@@ -25,16 +23,14 @@ IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
 
 
 def missing() -> str:
-    """Return what a Nova lacks here, for people; empty: nothing."""
+    """Return the prerequisites of Nova that this machine lacks, for people; empty: none."""
     return "" if (PLACE / "packages.txt").exists() else f"Nova is not here: `make nova` puts it into {PLACE}"
 
 
 @contextmanager
 def nova(shared: Path) -> Iterator[str]:
-    """Provide the address of the server of `shared`, a directory, which ends with the last who has it.
-
-    Raise RuntimeError when there can be none.
-    """
+    """Provide the address of the server of `shared`, a directory. The server ends with its last user. Raise
+    RuntimeError if no server can be run."""
     if missing():
         raise RuntimeError(missing())
     shared.mkdir(exist_ok=True)

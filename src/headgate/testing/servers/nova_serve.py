@@ -23,14 +23,14 @@ LOOK_S = 1.0
 
 
 class NovaCloud(integrated_helpers._IntegratedTestBase):
-    """Run Nova's services as its own tests do, without an end."""
+    """Run Nova's services as its own tests do, until the process ends."""
 
     # Otherwise Nova's test base turns casts between services into calls, and a request would be answered only after the
     # server is built.
     CAST_AS_CALL = False
 
     def setUp(self):
-        """Start everything, with room for many."""
+        """Start all services, with capacity for many machines."""
         self.flags(instances=1000, cores=2000, ram=1024000, group="quota")
         self.flags(compute_driver="fake.FakeDriver")
         super().setUp()
@@ -39,7 +39,7 @@ class NovaCloud(integrated_helpers._IntegratedTestBase):
         warnings.simplefilter("ignore")
 
     def runTest(self):
-        """Do nothing: who serves is the test."""
+        """Do nothing: the test serves requests itself."""
 
 
 class NovaServer(ThreadingMixIn, WSGIServer):
@@ -53,11 +53,11 @@ class QuietHandler(WSGIRequestHandler):
     """Log no requests."""
 
     def log_message(self, *args):
-        """Say nothing."""
+        """Log nothing."""
 
 
 def as_user(app):
-    """Return the application with a token `PROJECT.USER.…` for who asks: the Keystone before it has seen to that."""
+    """Wrap the application so that it accepts a token `PROJECT.USER.…` as the caller, without Keystone."""
 
     def application(environ, start_response):
         project, user, *_ = [*environ.get("HTTP_X_AUTH_TOKEN", "").split("."), ""]
@@ -68,7 +68,7 @@ def as_user(app):
 
 
 def end_with_the_last(file):
-    """End when nobody holds the file any more."""
+    """End the process when nobody holds the lock any longer."""
     with open(file, "a") as held:
         while True:
             time.sleep(LOOK_S)

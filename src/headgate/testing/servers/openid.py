@@ -1,4 +1,4 @@
-"""Run an OpenID provider from npm beside the tests: `oidc-provider`, which is certified."""
+"""Run a certified OpenID provider from npm for tests: `oidc-provider`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTALLED = shutil.which("node") is not None and (NODE / "node_modules" / "oidc-
 
 
 def pages(url: str) -> dict[str, Any]:
-    """Return the client that the pages at `url` are to a provider."""
+    """Return the provider's client settings for the pages at `url`."""
     return {
         "client_id": "gate",
         "redirect_uris": [f"{url}/login/callback"],
@@ -29,7 +29,8 @@ def pages(url: str) -> dict[str, Any]:
 
 @contextmanager
 def openid(root: Path, clients: Sequence[Mapping[str, Any]], people: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Run one, below `root`; its issuer.  `people`: who logs in, by any password -> their groups."""
+    """Run a provider below `root`, and provide its issuer. `people` maps logins, which accept any password, to
+    groups."""
     (port,) = free_ports(1)
     environment = {"PORT": str(port), "CLIENTS": json.dumps(clients), "PEOPLE": json.dumps(people)}
     program = Program(["node", str(NODE / "provider.mjs")], root / "openid", environment)

@@ -1,4 +1,4 @@
-"""Run programs beside the tests, also on a small disk of their own."""
+"""Run programs for tests, also on a small disk of their own."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ PIECE = bytes(1 << 16)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listens on, and that no other process of this user is given soon.
-
-    They are below those that the kernel gives away itself: none is taken by a connection before a server has it.
-    """
+    """Return ports of 127.0.0.1 on which nobody listens, and which no other process of this user gets soon. They are
+    below the kernel's ephemeral ports, so that no connection takes one before the server has it."""
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     below = max(first, 2 * PORTS)
     found = list[int]()
@@ -60,7 +58,7 @@ def _is_free(port: int) -> bool:
 
 
 class RunningProcess(Protocol):
-    """Describe what is used of `subprocess.Popen`."""
+    """Declare the part of `subprocess.Popen` that callers use."""
 
     pid: int
 
@@ -140,7 +138,7 @@ class SmallDisk:
     """
 
     def __init__(self, directory: Path, place: Path, size_bytes: int) -> None:
-        """Mount a disk of this size. Raise RuntimeError with the reason when none can be made here."""
+        """Mount a disk of this size. Raise RuntimeError with the reason if that is impossible here."""
         place.mkdir(parents=True, exist_ok=True)
         shell = ["sh", "-c", MOUNT, "sh", str(size_bytes), str(place)]
         # The mount exists in the namespace of this process only, and goes with it.
@@ -154,7 +152,7 @@ class SmallDisk:
         """Path of the mount, as other processes see it."""
 
     def inside(self, command: list[str]) -> list[str]:
-        """Return the command that runs this one there."""
+        """Return the command that runs this command inside the mount."""
         # Without `--preserve-credentials`, nsenter drops groups, which a namespace with `--map-root-user` does not
         # permit.
         enter = ["nsenter", f"--target={self._pid}", "--user", "--mount", "--preserve-credentials"]

@@ -24,7 +24,7 @@ def program() -> str | None:
 
 
 class Lab:
-    """Provide machines that are all this one; `key` opens them."""
+    """Provide machines that are all this machine; `key` logs in to them."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.key = root, root / "key"
@@ -39,7 +39,7 @@ class Lab:
 
     @contextmanager
     def server(self, **options: str) -> Iterator[int]:
-        """Provide its port, once it serves.  `options`: further ones of sshd_config."""
+        """Start a server, and provide its port. `options` are further lines of sshd_config."""
         (port,) = free_ports(1)
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)  # where it wants to live when it is root's
@@ -62,7 +62,7 @@ class Lab:
             running.kill()
 
     def properties(self, port: int) -> dict[str, str]:
-        """Return the properties of an inventory machine that is reached at this port."""
+        """Return the properties of an inventory machine that is reachable at this port."""
         return {
             "ansible_host": "127.0.0.1",
             "ansible_port": str(port),

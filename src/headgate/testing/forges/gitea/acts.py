@@ -182,7 +182,7 @@ class FakeGiteaActs:
         self.pushed(repository, who, before)
 
     def mark_merged(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, commit: str) -> None:
-        """Take it that a commit of the branch has merged it.  Raise FakeGiteaRefused."""
+        """Record that a commit of the branch has merged the pull request. Raise FakeGiteaRefused."""
         repository = pull.repository
         if not model.may_merge(repository, pull.base_ref, who):
             raise FakeGiteaRefused(405, "User not allowed to merge PR")
@@ -249,7 +249,7 @@ class FakeGiteaActs:
         return one
 
     def request_review(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, of: FakeGitHubAccount) -> None:
-        """Ask somebody for a review."""
+        """Request a review."""
         counts, at_s = model.official(pull.repository, pull.base_ref, of), self.world.clock.now_s()
         pull.reviews.append(
             model.FakeGiteaReview(next(self.world.ids), of, "REQUEST_REVIEW", "", pull.head_sha, at_s, counts)
@@ -257,13 +257,13 @@ class FakeGiteaActs:
         self.post.of_pull(pull, who, "pull_request_review_request", "review_requested")
 
     def dismiss(self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, one: model.FakeGiteaReview) -> None:
-        """Take a review's weight away; of that Gitea delivers nothing."""
+        """Withdraw the effect of a review, as a dismissal does; Gitea sends no delivery about it."""
         one.dismissed, pull.updated_s = True, self.world.clock.now_s()
 
     def label(
         self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, label: FakeGitHubLabel, *, off: bool = False
     ) -> None:
-        """Put a label on it, or take it off."""
+        """Add a label, or remove it."""
         if (label in pull.labels) is not off:
             return
         pull.labels = [one for one in pull.labels if one is not label] + ([] if off else [label])
@@ -279,7 +279,7 @@ class FakeGiteaActs:
         text: str,
         url: str,
     ) -> FakeGitHubStatus:
-        """Give a commit a status.  Raise FakeGiteaRefused."""
+        """Set a status of a commit. Raise FakeGiteaRefused."""
         if not hosts.has(repository, sha):
             raise FakeGiteaRefused(404, "The target couldn't be found.")
         one = FakeGitHubStatus(next(self.world.ids), state, context, text, url, who, self.world.clock.now_s())

@@ -33,7 +33,7 @@ class FakeGiteaCall:
 
     @property
     def repository(self) -> model.FakeGiteaRepository:
-        """Return the one that the path names.  Raise FakeGiteaRefused."""
+        """Return the repository that the path names. Raise FakeGiteaRefused."""
         found = self.world.repositories.get(f"{self.path['owner']}/{self.path['repo']}")
         if found is None or not found.may(self.asker.login, "read"):
             raise FakeGiteaRefused(404, GONE)

@@ -1,4 +1,4 @@
-"""Hold what a stand-in for Gitea knows, and judge pull requests by the protection of their branch."""
+"""Hold the state of a stand-in for Gitea, and check pull requests against the protection of their branch."""
 
 from __future__ import annotations
 
@@ -136,13 +136,13 @@ class FakeGiteaRepository:
         return "owner" if login == self.owner.login else self.roles.get(login, "none" if self.private else "read")
 
     def may(self, login: str, level: str) -> bool:
-        """Say whether an account may do at least that."""
+        """Return whether an account has at least this access level."""
         return LEVELS.index(self.role(login)) >= LEVELS.index(level)
 
 
 @dataclass(slots=True)
 class FakeGiteaWorld:
-    """Hold everything that the forge knows."""
+    """Hold the state of the forge."""
 
     root: Path
     clock: model.Clock = field(default_factory=model.Clock)
@@ -159,19 +159,19 @@ class FakeGiteaWorld:
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
     def account(self, login: str, kind: Literal["User", "Organization"] = "User") -> model.FakeGitHubAccount:
-        """Return the account of that login, made when it is new."""
+        """Return the account with that login; create it if it is new."""
         if login not in self.accounts:
             self.accounts[login] = model.FakeGitHubAccount(login, next(self.ids), kind)
         return self.accounts[login]
 
 
 def protection_of(repository: FakeGiteaRepository, branch: str) -> FakeGiteaProtection | None:
-    """Return the rule that holds for a branch: the first that matches."""
+    """Return the protection rule of a branch: the first that matches."""
     return next((one for one in repository.protections if fnmatchcase(branch, one.name)), None)
 
 
 def official(repository: FakeGiteaRepository, branch: str, who: model.FakeGitHubAccount) -> bool:
-    """Say whether somebody's review counts for a branch."""
+    """Return whether an account's review counts for a branch."""
     rule = protection_of(repository, branch)
     if rule is not None and rule.approvers is not None:
         return who.login in rule.approvers
@@ -185,14 +185,15 @@ def newest(repository: FakeGiteaRepository, sha: str) -> list[model.FakeGitHubSt
 
 
 def may_merge(repository: FakeGiteaRepository, branch: str, who: model.FakeGitHubAccount) -> bool:
-    """Say whether somebody may merge into a branch."""
+    """Return whether an account may merge into a branch."""
     rule = protection_of(repository, branch)
     named = rule is None or rule.mergers is None or who.login in rule.mergers
     return named and repository.may(who.login, "write")
 
 
 def mergeable(world: FakeGiteaWorld, pull: FakeGiteaPull, *, asks: bool = True) -> bool | None:
-    """Say whether it merges without conflicts; None: that is still worked out.  Asking has it worked out at last."""
+    """Return whether it merges without conflicts; None: Gitea is still computing that. Each request brings the end of
+    the computation nearer."""
     base = hosts.heads(pull.repository).get(pull.base_ref)
     if base is None:
         return False
@@ -233,11 +234,12 @@ def unmet(pull: FakeGiteaPull) -> Iterator[str]:
 
 
 def _good(patterns: tuple[str, ...], statuses: list[model.FakeGitHubStatus]) -> bool:
-    """Check that each pattern matches something, and that all it matches is good; without patterns, all has to be."""
+    """Return whether each pattern matches a status and all matching statuses are good; without patterns, whether all
+    statuses are good."""
     required = [[one for one in statuses if fnmatchcase(one.context, pattern)] for pattern in patterns] or [statuses]
     return all(found and all(one.state == "success" for one in found) for found in required)
 
 
 def stale(pull: FakeGiteaPull, one: FakeGiteaReview) -> bool:
-    """Say whether a review is of an earlier head."""
+    """Return whether a review is of an earlier head."""
     return one.commit_id != pull.head_sha

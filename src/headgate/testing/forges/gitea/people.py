@@ -47,7 +47,7 @@ class FakeGiteaServer:
     path: str
     """Path prefix, as of an instance below another site."""
     judge: Callable[[FakeGitHubExchange], None] | None = None
-    """Checks each exchange; raises when Gitea's own description does not allow it."""
+    """Checks each request and answer; raises when Gitea's own API description does not allow it."""
     log: list[FakeGitHubExchange] = field(default_factory=list)
     """All REST calls, in order."""
     wrong: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class FakeGiteaServer:
         return app
 
     def limit(self, seconds: int, after_s: int | None = None) -> None:
-        """Answer for this long that there are too many requests; `after_s` is the Retry-After, if it differs."""
+        """Answer 429 for this long; `after_s` is the Retry-After, if it differs."""
         self.after_s = seconds if after_s is None else after_s
         self.quiet_until_s = self.world.clock.now_s() + seconds
 
@@ -166,7 +166,7 @@ class FakeGiteaServer:
 
 
 def _refuses(repository: model.FakeGiteaRepository, ref: str, who: FakeGitHubAccount) -> bool:
-    """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
+    """Return whether a push of a ref is refused: refs of pull requests, and protected branches."""
     rule = model.protection_of(repository, ref.removeprefix("refs/heads/"))
     return ref.startswith("refs/pull/") or (rule is not None and who.login not in rule.pushers)
 
@@ -223,12 +223,12 @@ class FakeGiteaPerson:
         base: str = "",
         fork: model.FakeGiteaRepository | None = None,
     ) -> model.FakeGiteaPull:
-        """Open a pull request from a branch that is there."""
+        """Open a pull request from an existing branch."""
         base = base or repository.default_branch
         return self.acts.open(repository, fork or repository, branch, base, self.account, title, body)
 
     def fork(self, repository: model.FakeGiteaRepository) -> model.FakeGiteaRepository:
-        """Return a fork of one's own."""
+        """Fork the repository; return the person's fork."""
         made = make_repository(
             self.acts.world, f"{self.account.login}/{repository.name}", {}, repository.default_branch
         )
@@ -246,7 +246,7 @@ class FakeGiteaPerson:
         return self.acts.review(pull, self.account, state, body)
 
     def ask(self, pull: model.FakeGiteaPull, of: FakeGiteaPerson) -> None:
-        """Ask somebody for a review."""
+        """Request a review."""
         self.acts.request_review(pull, self.account, of.account)
 
     def comment(self, pull: model.FakeGiteaPull, body: str) -> FakeGitHubComment:
@@ -254,7 +254,7 @@ class FakeGiteaPerson:
         return self.acts.comment(pull, self.account, body)
 
     def label(self, pull: model.FakeGiteaPull, *names: str, off: bool = False) -> None:
-        """Put labels on, or take them off."""
+        """Add labels, or remove them."""
         for name in names:
             label = pull.repository.labels.setdefault(name, FakeGitHubLabel(next(self.acts.world.ids), name))
             self.acts.label(pull, self.account, label, off=off)
@@ -272,7 +272,7 @@ class FakeGiteaPerson:
         self.acts.edit(pull, self.account, **what)
 
     def status(self, pull: model.FakeGiteaPull, context: str, state: str = "success") -> None:
-        """Give its head a status, as another program does."""
+        """Set a status of its head, as another program does."""
         self.acts.status(pull.repository, self.account, pull.head_sha, state, context, "", "")
 
 
@@ -304,7 +304,7 @@ class Gitea:
     acts: FakeGiteaActs
 
     def person(self, login: str, **roles: str) -> FakeGiteaPerson:
-        """Return somebody; `roles`: repository (with __ for /) -> level."""
+        """Return a new person; `roles` maps repositories (with __ for /) to access levels."""
         account = self.world.account(login)
         for repository, role in roles.items():
             self.world.repositories[repository.replace("__", "/")].roles[login] = role
@@ -315,7 +315,7 @@ class Gitea:
         return make_repository(self.world, full_name, files, branch)
 
     def token(self, login: str) -> str:
-        """Return a token of somebody."""
+        """Return a new token of a person."""
         text = f"{next(self.world.ids):040x}"
         self.world.tokens[text] = model.FakeGiteaToken(self.world.account(login))
         return text
@@ -335,7 +335,7 @@ class Gitea:
         return one
 
     def rename(self, repository: model.FakeGiteaRepository, name: str) -> None:
-        """Give a repository another name; the old one leads there."""
+        """Rename a repository; the old name redirects to it."""
         old = repository.full_name
         repository.name = name
         del self.world.repositories[old]
@@ -344,7 +344,7 @@ class Gitea:
         self.world.moved[old] = repository.full_name
 
     def transfer(self, repository: model.FakeGiteaRepository, to: FakeGitHubAccount) -> None:
-        """Give a repository to somebody else; the old name leads there."""
+        """Move a repository to another owner; the old name redirects to it."""
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
@@ -360,7 +360,7 @@ class Gitea:
                     pull.head_repository = None
 
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
-        """Let the next calls of a kind go wrong; see `FakeGitHubFault`."""
+        """Make the next calls of a kind fail; see `FakeGitHubFault`."""
         one = FakeGitHubFault(method, template, times, **how)
         self.server.faults.append(one)
         return one

@@ -1,4 +1,4 @@
-"""Show what the stand-in knows as Gitea's API does, and send it to webhooks."""
+"""Render the stand-in's state as Gitea's API does, and send it to webhooks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class FakeGiteaShows:
         }  # fmt: skip
 
     def repository(self, one: model.FakeGiteaRepository) -> Shown:
-        """Return a repository, as much of it as anybody asks for."""
+        """Return a repository, with the fields that clients use."""
         return {
             "id": one.id, "owner": self.user(one.owner), "name": one.name, "full_name": one.full_name,
             "description": "", "empty": False, "private": one.private, "fork": False, "template": False,
@@ -87,7 +87,7 @@ class FakeGiteaShows:
         }  # fmt: skip
 
     def pull(self, one: model.FakeGiteaPull, *, asks: bool = True) -> Shown:
-        """Return a pull request.  `asks`: this has it worked out whether it can be merged."""
+        """Return a pull request. `asks`: the request makes Gitea compute whether it can be merged."""
         at, base = f"{self.web}/{one.repository.full_name}/pulls/{one.number}", self._base(one)
         merge_base = hosts.opened(one.repository).merge_base(base, one.head_sha)
         # False means a conflict as well as `not computed yet`: Gitea's answer has no third value.
@@ -167,7 +167,7 @@ class FakeGiteaShows:
 
 @dataclass(slots=True)
 class FakeGiteaHookDelivery(Delivery):
-    """Represent what Gitea sends."""
+    """Represent one delivery of Gitea."""
 
     forgejo: bool = False
 

@@ -1,4 +1,4 @@
-"""Take in calls of the stand-in: who calls, what they may do, what is left of their limits, what they call."""
+"""Check calls of the stand-in: who calls, their permissions, their remaining rate limit, and the object of the call."""
 
 from __future__ import annotations
 
@@ -167,12 +167,12 @@ class FakeGitHubLimits:
         return found
 
     def exhaust(self, key: str, resource: str = "core") -> None:
-        """Leave nothing of a budget."""
+        """Exhaust a budget."""
         budget = self.of(key, resource)
         budget.used = budget.limit
 
     def punish(self, key: str, seconds: int, retry_after: bool = True) -> None:
-        """Put somebody under a secondary limit."""
+        """Apply a secondary limit to a caller."""
         self.punished[key] = self.world.clock.now_s() + seconds
         self.after_s = seconds if retry_after else None
 
@@ -188,11 +188,11 @@ class FakeGitHubLimits:
         }
 
     def secondary(self, key: str) -> bool:
-        """Say whether somebody must be quiet for a while."""
+        """Return whether a secondary limit blocks the caller."""
         return self.punished.get(key, 0.0) > self.world.clock.now_s()
 
     def spent(self, key: str, resource: str) -> bool:
-        """Say whether nothing is left."""
+        """Return whether a budget is exhausted."""
         budget = self.of(key, resource)
         return budget.used >= budget.limit
 
@@ -209,7 +209,7 @@ class FakeGitHubLimits:
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubForge:
-    """Hold the state that answers are made from."""
+    """Hold the state from which answers are computed."""
 
     world: model.FakeGitHubWorld
     shows: FakeGitHubShows
@@ -235,7 +235,7 @@ class FakeGitHubCall:
 
     @property
     def repository(self) -> model.FakeGitHubRepository:
-        """Return the one that the path names.  Raise FakeGitHubRefused."""
+        """Return the repository that the path names. Raise FakeGitHubRefused."""
         found = self.forge.world.repository(f"{self.path['owner']}/{self.path['repo']}")
         if found is None or not self.caller.sees(found):
             raise FakeGitHubRefused(404, "Not Found")
@@ -287,7 +287,7 @@ class FakeGitHubRoute:
     """Path template, as in GitHub's description."""
     handler: Handler
     makes: bool = False
-    """Whether it makes content that people are notified of."""
+    """Whether the call creates content that people are notified of."""
 
 
 class Routes:

@@ -1,4 +1,4 @@
-"""Show what people see and do at the stand-in for GitHub, for its pages."""
+"""Provide pages of the stand-in for GitHub with what people see and do there."""
 
 from __future__ import annotations
 

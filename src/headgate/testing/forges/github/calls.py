@@ -134,7 +134,7 @@ def delivery(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("POST", "/app/hook/deliveries/{delivery_id}/attempts")
 def redeliver(call: FakeGitHubCall) -> Answer:
-    """Deliver once more."""
+    """Deliver the delivery again."""
     call.forge.mail.again(_find_delivery(call))
     return 202, {}
 
@@ -149,7 +149,7 @@ def _find_delivery(call: FakeGitHubCall) -> Delivery:
 
 @ROUTES.on("GET", "/rate_limit")
 def rate_limit(call: FakeGitHubCall) -> Answer:
-    """Answer the rest of the rate limit."""
+    """Answer how much of the rate limit is left."""
     resources = {}
     for name in ("core", "search", "graphql"):
         budget = call.forge.limits.of(call.caller.key, name)
@@ -160,7 +160,7 @@ def rate_limit(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", "/user")
 def myself(call: FakeGitHubCall) -> Answer:
-    """Answer whose token it is."""
+    """Answer the owner of the token."""
     if call.caller.account is None or call.caller.installation is not None:
         raise FakeGitHubRefused(403, "Resource not accessible by integration")
     return 200, call.forge.shows.public_user(call.caller.account)
@@ -212,7 +212,7 @@ def _branch(call: FakeGitHubCall, name: str, sha: str) -> Shown:
 
 @ROUTES.on("GET", _REPO + "/git/commits/{commit_sha}")
 def git_commit(call: FakeGitHubCall) -> Answer:
-    """Answer a commit as git has it."""
+    """Answer a commit as git stores it."""
     repository, sha = call.repository, call.path["commit_sha"]
     if not hosts.has(repository, sha):
         raise FakeGitHubRefused(404, "Not Found")
@@ -237,7 +237,7 @@ def git_commit(call: FakeGitHubCall) -> Answer:
 
 
 def _person(who: Any) -> Shown:
-    """Return whose a commit is; the library has no types."""
+    """Return the author of a commit; the library has no types."""
     at = datetime.fromtimestamp(who.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"name": who.name, "email": who.email, "date": at}
 

@@ -1,4 +1,4 @@
-"""Show through GraphQL what it has of the stand-in's world."""
+"""Answer GraphQL queries about the stand-in's world."""
 
 from __future__ import annotations
 

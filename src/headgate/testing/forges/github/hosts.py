@@ -85,7 +85,7 @@ def heads(repository: HostedRepository) -> dict[str, str]:
 
 
 def has(repository: HostedRepository, commit: str) -> bool:
-    """Say whether the repository has a commit."""
+    """Return whether the repository has a commit."""
     git = opened(repository)
     return bool(re.fullmatch("[0-9a-f]{40}", commit)) and isinstance(git.get(commit), pygit2.Commit)
 
@@ -100,7 +100,7 @@ def point(repository: HostedRepository, ref: str, commit: str | None) -> None:
 
 
 def signature(account: FakeGitHubAccount, at_s: float) -> pygit2.Signature:
-    """Return whose a commit is."""
+    """Return the author of a commit."""
     email = account.email or f"{account.id}+{account.login.removesuffix('[bot]')}@users.noreply.github.com"
     return pygit2.Signature(account.name or account.login, email, int(at_s), 0)
 
@@ -128,14 +128,14 @@ def commit(
 
 
 def bring(from_: HostedRepository, to: HostedRepository, commit_id: str, ref: str) -> None:
-    """Take a commit over from another repository, to a ref."""
+    """Copy a commit from another repository, and set a ref to it."""
     if from_.git_dir != to.git_dir and not has(to, commit_id):
         run_git("-c", "uploadpack.allowAnySHA1InWant=true", "fetch", "-q", str(from_.git_dir), commit_id, at=to.git_dir)
     point(to, ref, commit_id)
 
 
 def contains(repository: HostedRepository, tip: str, commit_id: str) -> bool:
-    """Say whether a commit can be reached from a tip."""
+    """Return whether a commit is reachable from a tip."""
     git = opened(repository)
     return tip == commit_id or bool(git.descendant_of(tip, commit_id))
 
@@ -225,7 +225,8 @@ def updates(body: bytes) -> dict[str, tuple[str, str]]:
 async def serve_git(
     request: web.Request, repository: HostedRepository, path: str, refuses: Callable[[str], bool]
 ) -> web.StreamResponse:
-    """Answer git's client with what `git http-backend` says.  `refuses`: of a ref, whether it may not be pushed."""
+    """Answer git's client with the output of `git http-backend`. `refuses` returns whether a push of a ref is
+    refused."""
     body = await request.read()
     refused = ""
     if path == "git-receive-pack":

@@ -40,7 +40,7 @@ class Delivery:
     duration_s: float = 0.0
 
     def headers(self) -> dict[str, str]:
-        """Return the headers it is sent with."""
+        """Return the headers of the delivery."""
         found = {
             "Content-Type": "application/json",
             "User-Agent": "GitHub-Hookshot/stand-in",
@@ -65,7 +65,7 @@ class Mail:
     log: list[Delivery] = field(default_factory=list)
     """Deliveries as the forge lists them; oldest first."""
     judge: Callable[[str, str | None, Shown], None] | None = None
-    """Checks every payload; raises when GitHub would not send it."""
+    """Checks every payload; raises if GitHub would not send such a payload."""
     wrong: list[str] = field(default_factory=list)
     """Errors that the judge found."""
     _waiting: asyncio.Queue[Delivery] = field(default_factory=asyncio.Queue)
@@ -80,15 +80,15 @@ class Mail:
         self._lost = count
 
     def fail(self, count: int) -> None:
-        """Send the next ones to nobody, and log that they failed."""
+        """Log the next deliveries as failed without sending them."""
         self._failed = count
 
     def double(self, count: int) -> None:
-        """Send the next ones twice, with the same GUID."""
+        """Send the next deliveries twice, with the same GUID."""
         self._doubled = count
 
     def hold(self) -> None:
-        """Send nothing from now on."""
+        """Hold back all deliveries from now on."""
         self._held = [] if self._held is None else self._held
 
     def release(self, order: Callable[[list[Delivery]], list[Delivery]] = list) -> None:
@@ -98,7 +98,7 @@ class Mail:
             self._send(one)
 
     def post(self, one: Delivery) -> None:
-        """Take a delivery."""
+        """Accept a delivery for sending."""
         if self.judge is not None:
             try:
                 self.judge(one.event, one.action, msgspec.json.decode(one.body))
@@ -141,7 +141,7 @@ class Mail:
         self._send(copy)
 
     def forged(self, body: bytes, headers: dict[str, str], like: Delivery) -> tuple[bytes, dict[str, str]]:
-        """Return a delivery as somebody sends it who does not know the secret."""
+        """Return a delivery as a sender without the secret would forge it."""
         mac = hashlib.sha256(body).hexdigest()
         return body, {**like.headers(), "X-Hub-Signature-256": f"sha256={mac}", **headers}
 

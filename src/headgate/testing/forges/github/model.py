@@ -1,4 +1,5 @@
-"""Hold what a stand-in for GitHub knows: accounts, repositories, pull requests and what people and apps say on them."""
+"""Hold the state of a stand-in for GitHub: accounts, repositories, pull requests, and the reviews and checks on
+them."""
 
 from __future__ import annotations
 
@@ -271,13 +272,13 @@ class FakeGitHubRepository:
         return f"{self.owner.login}/{self.name}"
 
     def role(self, login: str) -> str:
-        """Return the role of an account: empty when it has none."""
+        """Return the role of an account, or an empty string if it has none."""
         return "admin" if login == self.owner.login else self.roles.get(login, "" if self.private else "read")
 
 
 @dataclass(slots=True)
 class FakeGitHubWorld:
-    """Hold everything that the forge knows."""
+    """Hold the state of the forge."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)
@@ -295,7 +296,7 @@ class FakeGitHubWorld:
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
     def account(self, login: str, kind: Literal["User", "Organization", "Bot"] = "User") -> FakeGitHubAccount:
-        """Return the account of that login, made when it is new."""
+        """Return the account with that login; create it if it is new."""
         if login not in self.accounts:
             self.accounts[login] = FakeGitHubAccount(login, next(self.ids), kind)
         return self.accounts[login]
@@ -306,7 +307,7 @@ class FakeGitHubWorld:
         return found.get(full_name.lower())
 
     def installation_of(self, repository: FakeGitHubRepository) -> FakeGitHubInstallation | None:
-        """Return the one that has the repository."""
+        """Return the account that owns the repository."""
         for one in self.installations.values():
             if one.account is repository.owner and (one.projects is None or repository.full_name in one.projects):
                 return one

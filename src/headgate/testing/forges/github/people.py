@@ -87,13 +87,13 @@ class FakeGitHubPerson:
         fork: model.FakeGitHubRepository | None = None,
         draft: bool = False,
     ) -> model.FakeGitHubPull:
-        """Open a pull request from a branch that is there."""
+        """Open a pull request from an existing branch."""
         return self.forge.pulls.open(
             repository, fork or repository, branch, base or repository.default_branch, self.account, title, body, draft
         )
 
     def fork(self, repository: model.FakeGitHubRepository) -> model.FakeGitHubRepository:
-        """Return a fork of one's own."""
+        """Fork the repository; return the person's fork."""
         name = f"{self.account.login}/{repository.name}"
         made = make_repository(self.forge.world, name, {}, repository.default_branch)
         made.fork_of = repository
@@ -115,7 +115,7 @@ class FakeGitHubPerson:
         return self.forge.says.comment(pull, self.account, body)
 
     def label(self, pull: model.FakeGitHubPull, *names: str, off: bool = False) -> None:
-        """Put labels on, or take them off."""
+        """Add labels, or remove them."""
         for name in names:
             act = self.forge.says.unlabel if off else self.forge.says.label
             act(pull, self.account, name)
@@ -137,16 +137,16 @@ class FakeGitHubPerson:
         self.forge.pulls.set_draft(pull, self.account, draft)
 
     def status(self, pull: model.FakeGitHubPull, context: str, state: str = "success") -> None:
-        """Give its head a status, as another program does."""
+        """Set a status of its head, as another program does."""
         self.forge.says.status(pull.repository, self.account, pull.head_sha, state, context, None, None)
 
     def rerun(self, repository: model.FakeGitHubRepository, run: model.CheckRun) -> None:
-        """Request that a check run is run again."""
+        """Request another run of a check."""
         run.rerun_requested = True
         self.forge.says.check(repository, self.account, run, "rerequested")
 
     def click(self, repository: model.FakeGitHubRepository, run: model.CheckRun, identifier: str) -> None:
-        """Use a button of a check run."""
+        """Press a button of a check run."""
         wanted = {"identifier": identifier}
         self.forge.says.check(repository, self.account, run, "requested_action", requested_action=wanted)
 
@@ -182,7 +182,7 @@ class GitHub:
     """App -> its private key, as PEM."""
 
     def person(self, login: str, **roles: str) -> FakeGitHubPerson:
-        """Return somebody; `roles`: repository (with __ for /) -> role."""
+        """Return a new person; `roles` maps repositories (with __ for /) to roles."""
         account = self.world.account(login)
         for repository, role in roles.items():
             self.world.repositories[repository.replace("__", "/")].roles[login] = role
@@ -212,7 +212,7 @@ class GitHub:
         return one
 
     def token(self, login: str) -> str:
-        """Return a personal token of somebody."""
+        """Return a new personal token of a person."""
         text = f"ghp_{next(self.world.ids):036d}"
         self.world.tokens[text] = model.FakeGitHubToken(text, self.world.account(login), None, float("inf"))
         return text
@@ -262,7 +262,7 @@ class GitHub:
         return one
 
     def rename(self, repository: model.FakeGitHubRepository, name: str) -> None:
-        """Give a repository another name; the old one leads there."""
+        """Rename a repository; the old name redirects to it."""
         old = repository.full_name
         repository.name = name
         del self.world.repositories[old]
@@ -273,7 +273,7 @@ class GitHub:
         self.forge.post.tell(repository, repository.owner, "repository", "renamed", changes=changes)
 
     def transfer(self, repository: model.FakeGitHubRepository, to: model.FakeGitHubAccount) -> None:
-        """Give a repository to somebody else; the old name leads there."""
+        """Move a repository to another owner; the old name redirects to it."""
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
@@ -289,14 +289,14 @@ class GitHub:
                     pull.head_repository = None
 
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
-        """Let the next calls of a kind go wrong; see `FakeGitHubFault`."""
+        """Make the next calls of a kind fail; see `FakeGitHubFault`."""
         one = FakeGitHubFault(method, template, times, **how)
         self.server.faults.append(one)
         return one
 
 
 def _shown_rule(at: model.FakeGitHubRepository, one: model.FakeGitHubProtection) -> Shown:
-    """Return a classic rule as webhooks have it."""
+    """Return a classic rule in the form of webhooks."""
 
     def level(enabled: bool) -> str:
         return "everyone" if enabled else "off"
@@ -332,7 +332,7 @@ def _shown_rule(at: model.FakeGitHubRepository, one: model.FakeGitHubProtection)
 
 
 def _shown_ruleset(at: model.FakeGitHubRepository, one: model.Ruleset) -> Shown:
-    """Return a ruleset as webhooks have it."""
+    """Return a ruleset in the form of webhooks."""
     return {
         "id": one.id,
         "name": one.name,

@@ -92,7 +92,7 @@ def files(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("GET", _REPO + "/commits/{commit_sha}/pulls")
 def pulls_of_commit(call: FakeGitHubCall) -> Answer:
-    """Answer the pull requests that a commit is the head, or the merge, of."""
+    """Answer the pull requests whose head or merge is this commit."""
     sha = call.path["commit_sha"]
     if not hosts.has(call.repository, sha):
         raise FakeGitHubRefused(422, f"No commit found for SHA: {sha}")
@@ -205,7 +205,7 @@ def add_labels(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("DELETE", _ISSUE + "/labels/{name}")
 def remove_label(call: FakeGitHubCall) -> Answer:
-    """Take a label off."""
+    """Remove a label."""
     call.needs("issues")
     call.forge.says.unlabel(call.pull, call.caller.asker.account, call.path["name"])
     return 200, [call.forge.shows.label(call.repository, one) for one in call.pull.labels]
@@ -213,7 +213,7 @@ def remove_label(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("POST", _REPO + "/statuses/{sha}")
 def give_status(call: FakeGitHubCall) -> Answer:
-    """Give a commit a status."""
+    """Set a status of a commit."""
     call.needs("statuses")
     body, description = call.body, call.body.get("description")
     if description is not None and len(description) > 140:
@@ -256,7 +256,7 @@ def runs_of_commit(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("POST", _REPO + "/check-runs", makes=True)
 def begin_run(call: FakeGitHubCall) -> Answer:
-    """Make a check run: apps alone may."""
+    """Create a check run, which only apps may do."""
     call.needs("checks")
     app = call.caller.app
     if app is None:
@@ -287,7 +287,7 @@ def one_run(call: FakeGitHubCall) -> Answer:
 
 @ROUTES.on("PATCH", _RUN)
 def update_run(call: FakeGitHubCall) -> Answer:
-    """Change a check run of one's own."""
+    """Change a check run of the calling app."""
     call.needs("checks")
     run = _run(call)
     if call.caller.app is not run.app:

@@ -1,4 +1,4 @@
-"""Read GraphQL, as much of it as clients of the stand-in use: queries, variables, aliases, fragments."""
+"""Read the part of GraphQL that clients of the stand-in use: queries, variables, aliases, fragments."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ class Asker:
 
     account: model.FakeGitHubAccount
     slug: str = ""
-    """Slug of the app; empty: it is no app."""
+    """Slug of the app; empty: the caller is not an app."""
 
     def among(self, names: Container[str]) -> str | None:
-        """Return the name that it is listed under."""
+        """Return the name under which rules list the caller."""
         return next((name for name in (self.account.login, self.slug) if name and name in names), None)
 
 
@@ -44,7 +44,7 @@ def rulesets_of(repository: model.FakeGitHubRepository, branch: str) -> list[mod
 
 
 def last_opinions(pull: model.FakeGitHubPull) -> dict[str, model.FakeGitHubReview]:
-    """Return the last review of each account that says more than a comment."""
+    """Return each account's last review that is more than a comment."""
     found: dict[str, model.FakeGitHubReview] = {}
     for review in pull.reviews:
         if review.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
@@ -53,12 +53,12 @@ def last_opinions(pull: model.FakeGitHubPull) -> dict[str, model.FakeGitHubRevie
 
 
 def opinions(pull: model.FakeGitHubPull) -> dict[str, model.FakeGitHubReview]:
-    """Return the last review of each account that says more than a comment, without dismissed ones."""
+    """Return each account's last review that is more than a comment, without dismissed ones."""
     return {login: r for login, r in last_opinions(pull).items() if r.state != "DISMISSED"}
 
 
 def counted(pull: model.FakeGitHubPull) -> tuple[int, bool]:
-    """Return the number of approvals by accounts with write access, and whether any of them wants changes."""
+    """Return the number of approvals by accounts with write access, and whether any such account requested changes."""
     mine = [r for r in opinions(pull).values() if pull.repository.role(r.user.login) in ("write", "maintain", "admin")]
     return sum(r.state == "APPROVED" for r in mine), any(r.state == "CHANGES_REQUESTED" for r in mine)
 
@@ -99,14 +99,14 @@ def _missing(pull: model.FakeGitHubPull, contexts: list[str]) -> list[str]:
 
 
 def may_bypass(pull: model.FakeGitHubPull, rule: model.FakeGitHubProtection | model.Ruleset, asker: Asker) -> bool:
-    """Return whether the caller may merge although the rule is not met."""
+    """Return whether the caller may bypass the rule."""
     if isinstance(rule, model.Ruleset):
         return asker.among(rule.bypass) is not None
     return not rule.enforce_admins and pull.repository.role(asker.account.login) == "admin"
 
 
 def signed(pull: model.FakeGitHubPull) -> bool:
-    """Say whether all commits of a pull request have signatures that GitHub believes."""
+    """Return whether all commits of a pull request have signatures that GitHub shows as verified."""
     return set(hosts.own_commits(pull, hosts.heads(pull.repository)[pull.base_ref])) <= pull.repository.verified
 
 

@@ -1,4 +1,4 @@
-"""Record what people and apps say on pull requests and commits: comments, reviews, labels, statuses, check runs."""
+"""Record comments, reviews, labels, statuses and check runs on pull requests and commits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _UNSIGNED = {"verified": False, "reason": "unsigned", "signature": None, "payloa
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """Speak on pull requests and commits."""
+    """Record what people and apps post on pull requests and commits."""
 
     world: model.FakeGitHubWorld
     post: FakeGitHubPost
 
     def comment(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, body: str) -> model.FakeGitHubComment:
-        """Comment on the whole of it."""
+        """Comment on the pull request."""
         now_s = self.world.clock.now_s()
         one = model.FakeGitHubComment(next(self.world.ids), who, body, now_s, now_s)
         pull.comments.append(one)
@@ -86,7 +86,7 @@ class Says:
         return one
 
     def dismiss(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, one: model.FakeGitHubReview) -> None:
-        """Take a review's weight away."""
+        """Withdraw the effect of a review, as a dismissal does."""
         one.state = "DISMISSED"
         self._tell_review(pull, who, one, "dismissed")
 
@@ -101,14 +101,14 @@ class Says:
         )
 
     def label(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, name: str) -> None:
-        """Put a label on it, made when it is new."""
+        """Add a label; create it first if it is new."""
         label = pull.repository.labels.setdefault(name, model.FakeGitHubLabel(next(self.world.ids), name))
         if label not in pull.labels:
             pull.labels.append(label)
             self.post.of_pull(pull, who, "labeled", label=self.post.shows.label(pull.repository, label))
 
     def unlabel(self, pull: model.FakeGitHubPull, who: model.FakeGitHubAccount, name: str) -> None:
-        """Take a label off.  Raise FakeGitHubRefused."""
+        """Remove a label. Raise FakeGitHubRefused."""
         found = next((one for one in pull.labels if one.name.lower() == name.lower()), None)
         if found is None:
             raise FakeGitHubRefused(404, "Label does not exist")
@@ -119,7 +119,7 @@ class Says:
         self, repository: model.FakeGitHubRepository, who: model.FakeGitHubAccount, sha: str, state: str, context: str,
         description: str | None, target_url: str | None,
     ) -> model.FakeGitHubStatus:  # fmt: skip
-        """Give a commit a status.  Raise FakeGitHubRefused."""
+        """Set a status of a commit. Raise FakeGitHubRefused."""
         if not hosts.has(repository, sha):
             raise FakeGitHubRefused(422, f"No commit found for SHA: {sha}")
         statuses = repository.statuses.setdefault(sha, [])
@@ -160,7 +160,7 @@ def _reactions(url: str) -> Shown:
 
 
 def _of_status(shows: FakeGitHubShows, repository: model.FakeGitHubRepository, sha: str) -> Shown:
-    """Return a commit as webhooks of statuses have it."""
+    """Return a commit in the form of webhooks of statuses."""
     one = hosts.opened(repository)[sha]
     url = f"{shows.api}/repos/{repository.full_name}/commits/{sha}"
     author, committer = (
@@ -178,7 +178,7 @@ def _of_status(shows: FakeGitHubShows, repository: model.FakeGitHubRepository, s
 
 
 def _suite(shows: FakeGitHubShows, repository: model.FakeGitHubRepository, one: model.CheckRun) -> Shown:
-    """Return the suite of a check run as its webhooks have it."""
+    """Return the suite of a check run in the form of its webhooks."""
     pulls = shows.check_run(repository, one)["pull_requests"]
     return {
         "id": one.app.id, "node_id": node("CheckSuite", one.app.id), "head_branch": None, "head_sha": one.head_sha,

@@ -63,7 +63,7 @@ class FakeGitHubServer:
 
     forge: access.FakeGitHubForge
     judge: Callable[[FakeGitHubExchange], None] | None = None
-    """Checks each exchange; raises when GitHub's own description does not allow it."""
+    """Checks each request and answer; raises when GitHub's own API description does not allow it."""
     log: list[FakeGitHubExchange] = field(default_factory=list)
     """All REST and GraphQL calls, in order."""
     wrong: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ class FakeGitHubServer:
         return await failed(fault, "Unicorn!") if fault is not None else answer
 
     def _by_name(self, path: str) -> str:
-        """Return a path with the name of a repository in place of its number, which redirections have."""
+        """Return a path with a repository's name instead of its number, because redirections contain numbers."""
         number, _, rest = path.removeprefix("/repositories/").partition("/")
         for one in self.forge.world.repositories.values() if number != path else ():
             if str(one.id) == number:
@@ -277,7 +277,7 @@ class FakeGitHubServer:
         return await failed(fault, "Unicorn!") if fault is not None else answer
 
     def _refuses(self, repository: FakeGitHubRepository, ref: str, who: access.FakeGitHubCaller) -> bool:
-        """Say whether a push of a ref is refused: those of pull requests, and protected branches."""
+        """Return whether a push of a ref is refused: refs of pull requests, and protected branches."""
         branch = ref.removeprefix("refs/heads/")
         if ref.startswith("refs/pull/"):
             return True
@@ -298,7 +298,7 @@ class FakeGitHubServer:
 
 
 class _Moved(Exception):
-    """Report that a repository has another name now."""
+    """Report that a repository was renamed."""
 
 
 def _unchanged(one: FakeGitHubExchange) -> FakeGitHubExchange:
@@ -314,7 +314,7 @@ def as_json(status: int, answer: Any, headers: Mapping[str, str] | None = None) 
 
 
 def fault_at(faults: Sequence[FakeGitHubFault], method: str, template: str) -> FakeGitHubFault | None:
-    """Return the fault that meets a call, and count it."""
+    """Return the fault planned for a call, if any, and count it."""
     for one in faults:
         if one.times and one.method in ("", method) and one.template in ("", template):
             one.times -= 1
@@ -323,7 +323,7 @@ def fault_at(faults: Sequence[FakeGitHubFault], method: str, template: str) -> F
 
 
 async def failed(fault: FakeGitHubFault, text: str = "Bad Gateway") -> web.StreamResponse:
-    """Answer as a fault has it, with a page that says `text`."""
+    """Answer as the fault specifies, with a page that contains `text`."""
     if fault.hangs:
         await fault.until.wait()
     return web.Response(status=fault.status, text=f"<html>{text}</html>", content_type="text/html")

@@ -1,4 +1,4 @@
-"""Show the things of the stand-in's world as GitHub's API shows them."""
+"""Render the stand-in's objects as GitHub's API does."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _OF_USERS = (
 
 
 def node(kind: str, number: int) -> str:
-    """Return the id that GraphQL has for a thing."""
+    """Return the GraphQL id of an object."""
     return b64encode(f"{kind}:{number}".encode()).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubShows:
-    """Render what the API shows. `web` and `api` are the addresses for people and programs."""
+    """Render the API's JSON. `web` and `api` are the URLs for people and programs."""
 
     world: model.FakeGitHubWorld
     web: str
@@ -64,7 +64,7 @@ class FakeGitHubShows:
         }
 
     def public_user(self, one: model.FakeGitHubAccount) -> Shown:
-        """Return a user asked for by login."""
+        """Return a user as the request for one login shows it."""
         return {
             **self.user(one),
             "name": one.name,
@@ -123,7 +123,7 @@ class FakeGitHubShows:
         }
 
     def minimal(self, one: model.FakeGitHubRepository) -> Shown:
-        """Return the fields that every description of a repository has."""
+        """Return the fields that every representation of a repository has."""
         url = f"{self.api}/repos/{one.full_name}"
         return {
             "id": one.id,
@@ -140,7 +140,7 @@ class FakeGitHubShows:
         }
 
     def repository(self, one: model.FakeGitHubRepository) -> Shown:
-        """Return a repository as lists and pull requests have it."""
+        """Return a repository as lists and pull requests show it."""
         return {
             **self.minimal(one),
             "git_url": f"git:{self.web.partition(':')[2]}/{one.full_name}.git",
@@ -177,7 +177,7 @@ class FakeGitHubShows:
         }
 
     def full_repository(self, one: model.FakeGitHubRepository) -> Shown:
-        """Return a repository asked for by name."""
+        """Return a repository as the request for one name shows it."""
         return {
             **self.repository(one),
             "subscribers_count": 0,
@@ -205,7 +205,7 @@ class FakeGitHubShows:
         return {"label": label, "ref": ref, "sha": sha, "user": owner, "repo": shown}
 
     def listed_pull(self, one: model.FakeGitHubPull) -> Shown:
-        """Return a pull request as lists have it."""
+        """Return a pull request as lists show it."""
         url = f"{self.api}/repos/{one.repository.full_name}/pulls/{one.number}"
         issue = f"{self.api}/repos/{one.repository.full_name}/issues/{one.number}"
         html = f"{self.web}/{one.repository.full_name}/pull/{one.number}"
@@ -262,7 +262,8 @@ class FakeGitHubShows:
         }
 
     def pull(self, one: model.FakeGitHubPull, asker: Asker, *, asks: bool = True) -> Shown:
-        """Return a pull request asked for by number.  `asks`: it makes GitHub work out whether it can be merged."""
+        """Return a pull request as the request for one number shows it. `asks`: the request makes GitHub compute
+        whether it can be merged."""
         clean = mergeability(self.world, one, asks=asks)
         tip = hosts.heads(one.repository).get(one.base_ref, one.base_sha)
         files = hosts.files_of(one, tip)
@@ -302,7 +303,7 @@ class FakeGitHubShows:
         }
 
     def comment(self, pull: model.FakeGitHubPull, one: model.FakeGitHubComment) -> Shown:
-        """Return a comment on the whole of a pull request."""
+        """Return a comment on a pull request."""
         issue = f"{self.api}/repos/{pull.repository.full_name}/issues"
         return {
             "id": one.id,
@@ -375,7 +376,7 @@ class FakeGitHubShows:
 
 
 def mergeability(world: model.FakeGitHubWorld, pull: model.FakeGitHubPull, *, asks: bool = True) -> bool | None:
-    """Return whether a pull request can be merged; None while GitHub works it out, which it does when it is asked."""
+    """Return whether a pull request can be merged; None while GitHub computes that, which a request starts."""
     if pull.state != "open":
         return None
     tip = hosts.heads(pull.repository).get(pull.base_ref)

@@ -23,7 +23,8 @@ class FakeGitLabRefused(Exception):
     """Report that GitLab rejects an action."""
 
     def __init__(self, status: int, message: str, *, plain: bool = False) -> None:
-        """Refuse with a status and a message; if `plain`, the answer has it as `error`, as of tokens."""
+        """Refuse with a status and a message; if `plain`, the answer has the message as `error`, as for wrong
+        tokens."""
         super().__init__(message)
         self.status, self.message, self.plain = status, message, plain
 
@@ -38,7 +39,7 @@ class FakeGitLabActs:
     # --- branches
 
     def pushed(self, project: model.FakeGitLabProject, who: model.FakeGitLabUser, before: dict[str, str]) -> None:
-        """Take in that branches moved: merge requests have other heads, or are merged by that."""
+        """Process moved branches: update heads of merge requests, and mark landed ones as merged."""
         after = hosts.heads(project)
         for branch in sorted(before.keys() | after.keys()):
             old, new = before.get(branch, ZEROS), after.get(branch, ZEROS)
@@ -108,7 +109,7 @@ class FakeGitLabActs:
         add: tuple[str, ...] = (),
         remove: tuple[str, ...] = (),
     ) -> None:
-        """Put labels on and take others off."""
+        """Add some labels, and remove others."""
         old = list(one.labels)
         one.labels[:] = [name for name in dict.fromkeys((*old, *add)) if name not in remove]
         if one.labels != old:
@@ -168,7 +169,7 @@ class FakeGitLabActs:
         self.post.of_request(one, who, "approved" if model.approved(one) else "approval")
 
     def unapprove(self, one: model.FakeGitLabMergeRequest, who: model.FakeGitLabUser) -> None:
-        """Take an approval back.  Raise FakeGitLabRefused."""
+        """Withdraw an approval. Raise FakeGitLabRefused."""
         if who not in one.approvers:
             raise FakeGitLabRefused(404, "404 Not found")
         was_approved = model.approved(one)
@@ -231,7 +232,7 @@ class FakeGitLabActs:
         about: str | None,
         url: str | None,
     ) -> model.FakeGitLabStatus:
-        """Give a commit a status.  Raise FakeGitLabRefused."""
+        """Set a status of a commit. Raise FakeGitLabRefused."""
         known = {one.name: one for one in project.jobs(sha, ref)}.get(name)
         if known is not None and known.state in ("pending", "running"):
             if known.state in _FROM.get(state, ()):

@@ -31,7 +31,7 @@ class FakeGitLabCall:
 
     @property
     def project(self) -> model.FakeGitLabProject:
-        """Return the project that is meant.  Raise FakeGitLabRefused."""
+        """Return the project that the path names. Raise FakeGitLabRefused."""
         name = self.named["project"]
         found = self.world.projects.get(name)
         if found is None and name.isdecimal():
@@ -42,7 +42,7 @@ class FakeGitLabCall:
 
     @property
     def request(self) -> model.FakeGitLabMergeRequest:
-        """Return the merge request that is meant.  Raise FakeGitLabRefused."""
+        """Return the merge request that the path names. Raise FakeGitLabRefused."""
         found = self.project.requests.get(int(self.named["iid"]))
         if found is None:
             raise FakeGitLabRefused(404, "404 Not found")
@@ -54,7 +54,7 @@ class FakeGitLabCall:
             raise FakeGitLabRefused(403, "403 Forbidden")
 
     def page(self, rows: Sequence[Any]) -> Sequence[Any]:
-        """Return one page: by number, or after the last one that the caller has, as GitLab does both."""
+        """Return one page, by number or after the last row that the caller has: GitLab offers both."""
         size = min(int(self.query.get("per_page", "20")), 100)
         keyset = self.query.get("pagination") == "keyset"
         at = int(self.query.get("cursor", "0")) if keyset else (int(self.query.get("page", "1")) - 1) * size

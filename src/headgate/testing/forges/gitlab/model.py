@@ -1,4 +1,4 @@
-"""Hold what a stand-in for GitLab knows, judge whether merge requests can be merged, and merge them."""
+"""Hold the state of a stand-in for GitLab, decide whether merge requests can be merged, and merge them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class FakeGitLabProject:
 
 @dataclass(slots=True)
 class FakeGitLabWorld:
-    """Hold everything that the forge knows."""
+    """Hold the state of the forge."""
 
     root: Path
     """Directory of the repositories."""
@@ -191,20 +191,20 @@ class FakeGitLabWorld:
     """Number of answers that leave open whether a merge request can be merged."""
 
     def user(self, username: str) -> FakeGitLabUser:
-        """Return an account, which is made."""
+        """Create an account and return it."""
         if username not in self.users:
             self.users[username] = FakeGitLabUser(next(self.ids), username)
         return self.users[username]
 
 
 def signature(user: FakeGitLabUser, at_s: float) -> pygit2.Signature:
-    """Return whose a commit is."""
+    """Return the author of a commit."""
     return pygit2.Signature(user.name, f"{user.id}-{user.username}@users.noreply.gitlab.example", int(at_s), 0)
 
 
 def pipeline(one: FakeGitLabMergeRequest) -> tuple[str, list[FakeGitLabStatus]]:
-    """Return the state of its head pipeline, and its jobs; empty: there is none.  It is one of the branch that it comes
-    from, in the project that has the branch."""
+    """Return the state of its head pipeline, and its jobs; empty: there is none. The pipeline belongs to the source
+    branch, in the source project."""
     jobs = one.source.jobs(one.sha, one.source_branch) if one.source is not None else []
     states = {job.state for job in jobs if not (job.allow_failure and job.state in _ENDED_BADLY)}
     if not jobs:
@@ -216,33 +216,33 @@ def pipeline(one: FakeGitLabMergeRequest) -> tuple[str, list[FakeGitLabStatus]]:
 
 
 def unresolved(one: FakeGitLabMergeRequest) -> int:
-    """Return how many threads are not resolved."""
+    """Return the number of unresolved threads."""
     return sum(note.resolvable and not note.resolved for note in one.notes)
 
 
 def approvals_left(one: FakeGitLabMergeRequest) -> int:
-    """Return how many approvals are lacking."""
+    """Return the number of missing approvals."""
     return max(0, (one.project.approvals or 0) - len(one.approvers))
 
 
 def approved(one: FakeGitLabMergeRequest) -> bool:
-    """Say whether it counts as approved."""
+    """Return whether it counts as approved."""
     return not approvals_left(one) if one.project.approvals is not None else bool(one.approvers)
 
 
 def conflicts(one: FakeGitLabMergeRequest) -> bool:
-    """Say whether it conflicts with its target."""
+    """Return whether it conflicts with its target."""
     base = hosts.heads(one.project).get(one.target_branch)
     return base is None or hosts.merged_tree(one.project, base, one.sha) is None
 
 
 def branch_missing(one: FakeGitLabMergeRequest) -> bool:
-    """Say whether it comes from nowhere any more."""
+    """Return whether its source branch or source project no longer exists."""
     return one.source is None or one.source_branch not in hosts.heads(one.source)
 
 
 def detailed(one: FakeGitLabMergeRequest, *, asks: bool = True) -> str:
-    """Return `detailed_merge_status`.  `asks`: that makes GitLab work it out, a while later."""
+    """Return `detailed_merge_status`. `asks`: the request makes GitLab compute it, a while later."""
     if one.state != "opened":
         return "not_open"
     if one.undecided:
@@ -275,7 +275,7 @@ def detailed(one: FakeGitLabMergeRequest, *, asks: bool = True) -> str:
 def merge(
     one: FakeGitLabMergeRequest, user: FakeGitLabUser, squash: bool, message: str, squash_message: str, at_s: float
 ) -> str:
-    """Merge; return the new head of the target, which is moved."""
+    """Merge it; move the target branch, and return its new head."""
     project, git = one.project, hosts.opened(one.project)
     base, who = hosts.heads(project)[one.target_branch], signature(user, at_s)
     squash = squash or project.squash_option == "always"

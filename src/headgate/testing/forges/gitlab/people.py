@@ -69,7 +69,7 @@ class FakeGitLabPerson:
         return self.acts.open(project, home, branch, target, self.user, title, text)
 
     def fork(self, project: model.FakeGitLabProject) -> model.FakeGitLabProject:
-        """Return a fork of one's own."""
+        """Fork the repository; return the person's fork."""
         name = f"{self.user.username}/{project.path.rpartition('/')[2]}"
         made = make_project(self.acts.world, name, {}, project.default_branch)
         made.fork_of, made.members[self.user.username] = project, model.OWNER
@@ -86,11 +86,11 @@ class FakeGitLabPerson:
         self.acts.approve(one, self.user)
 
     def unapprove(self, one: model.FakeGitLabMergeRequest) -> None:
-        """Take the approval back."""
+        """Withdraw the approval."""
         self.acts.unapprove(one, self.user)
 
     def label(self, one: model.FakeGitLabMergeRequest, *names: str, off: bool = False) -> None:
-        """Put labels on, or take them off."""
+        """Add labels, or remove them."""
         self.acts.label(one, self.user, () if off else names, names if off else ())
 
     def edit(self, one: model.FakeGitLabMergeRequest, **what: str) -> None:
@@ -106,7 +106,7 @@ class FakeGitLabPerson:
         self.acts.reopen(one, self.user)
 
     def status(self, one: model.FakeGitLabMergeRequest, name: str, state: str = "success") -> None:
-        """Give its head a status, as another program does."""
+        """Set a status of its head, as another program does."""
         assert one.source is not None, "the fork is there"
         self.acts.status(one.source, self.user, one.sha, one.source_branch, name, state, None, None)
 
@@ -140,7 +140,7 @@ class GitLab:
     acts: FakeGitLabActs
 
     def person(self, username: str, levels: Mapping[str, int] | None = None) -> FakeGitLabPerson:
-        """Return somebody; `levels`: path of a project -> access level."""
+        """Return a new person; `levels` maps paths of projects to access levels."""
         for path, level in (levels or {}).items():
             self.world.projects[path].members[username] = level
         return FakeGitLabPerson(self.acts, self.world.user(username))
@@ -166,7 +166,7 @@ class GitLab:
         return one
 
     def rename(self, project: model.FakeGitLabProject, path: str) -> None:
-        """Give a project another path; reads of the old one are redirected."""
+        """Change the path of a project; reads of the old path are redirected."""
         old, project.path = project.path, path
         del self.world.projects[old]
         self.world.projects[path] = project
@@ -174,7 +174,7 @@ class GitLab:
         self.world.moved[old] = path
 
     def transfer(self, project: model.FakeGitLabProject, path: str) -> dict[str, int]:
-        """Give a project to another group, which hides it from who was let in before; return who that was."""
+        """Move a project to another group, which hides it from its former members; return those."""
         self.rename(project, path)
         before, project.members, project.private = project.members, {}, True
         return before
@@ -187,7 +187,7 @@ class GitLab:
                 one.source = None
 
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitLabFault:
-        """Let the next calls of a kind go wrong; see `FakeGitLabFault`."""
+        """Make the next calls of a kind fail; see `FakeGitLabFault`."""
         one = FakeGitLabFault(method, template, times, **how)
         self.server.faults.append(one)
         return one

@@ -62,11 +62,11 @@ class FakeGitLabLimits:
     """Seconds in the Retry-After header of such a refusal."""
 
     def punish(self, username: str, seconds: int, after_s: int = 60) -> None:
-        """Answer nothing for a while."""
+        """Refuse the user's requests for a while."""
         self.quiet[username], self.after_s = self.world.clock.now_s() + seconds, after_s
 
     def punished(self, username: str) -> bool:
-        """Say whether nothing is answered."""
+        """Return whether the user's requests are refused."""
         return self.quiet.get(username, 0.0) > self.world.clock.now_s()
 
     def headers(self, username: str) -> dict[str, str]:
@@ -81,7 +81,7 @@ class FakeGitLabLimits:
 
 
 class _Moved(Exception):
-    """Report that a project has another path now."""
+    """Report that the path of a project changed."""
 
 
 @dataclass(slots=True)
@@ -241,7 +241,7 @@ class FakeGitLabServer:
 
 
 def _refuses(project: FakeGitLabProject, ref: str, who: FakeGitLabUser | None) -> bool:
-    """Say whether a push of a ref is refused."""
+    """Return whether a push of a ref is refused."""
     if ref.startswith("refs/merge-requests/") or who is None:
         return True
     return ref.startswith("refs/heads/") and not project.may_push(who, ref.removeprefix("refs/heads/"))

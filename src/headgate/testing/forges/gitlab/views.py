@@ -1,4 +1,4 @@
-"""Show what the stand-in knows as GitLab's API does, and send it to webhooks."""
+"""Render the stand-in's state as GitLab's API does, and send it to webhooks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class FakeGitLabShows:
         }
 
     def request(self, one: model.FakeGitLabMergeRequest, asker: model.FakeGitLabUser, *, asks: bool = True) -> Shown:
-        """Return a merge request.  `asks`: to look at it makes GitLab work out whether it can be merged."""
+        """Return a merge request. `asks`: the request makes GitLab compute whether it can be merged."""
         word = model.detailed(one, asks=asks)
         state, _ = model.pipeline(one)
         merge_status = "cannot_be_merged" if word in _BROKEN else "can_be_merged"
@@ -187,7 +187,7 @@ class FakeGitLabShows:
 
 @dataclass(slots=True)
 class FakeGitLabHookDelivery(Delivery):
-    """Represent what GitLab sends."""
+    """Represent one delivery of GitLab."""
 
     signing: str = ""
 
@@ -279,7 +279,8 @@ class FakeGitLabPost:
     def of_pipeline(
         self, project: model.FakeGitLabProject, who: model.FakeGitLabUser, ref: str, sha: str, state: str
     ) -> None:
-        """Deliver that a pipeline has another state; one of statuses is `external`, and of who posted the first."""
+        """Deliver a new state of a pipeline. A pipeline of statuses is `external`, and belongs to the user who posted
+        the first."""
         payload = {
             "object_attributes": {"ref": ref, "sha": sha, "status": state, "source": "external", "tag": False},
             "user": self.shows.hook_user(who),

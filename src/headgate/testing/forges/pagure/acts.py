@@ -65,7 +65,7 @@ class FakePagureActs:
         request.commit_start = own[0] if own else request.commit_stop
 
     def close(self, request: model.FakePagureRequest, who: FakeGitHubAccount, *, merged: bool = False) -> None:
-        """End it."""
+        """Close the pull request."""
         request.status, request.closed_by = "Merged" if merged else "Closed", who
         self._say_itself(request, who, f"Pull-Request has been {'merged' if merged else 'closed'} by {who.login}")
         self.post.of_request(request, who, "closed", merged=merged)
@@ -85,13 +85,13 @@ class FakePagureActs:
         self.post.of_request(request, who, "initial_comment.edited")
 
     def assign(self, request: model.FakePagureRequest, who: FakeGitHubAccount, to: FakeGitHubAccount | None) -> None:
-        """Give it to somebody."""
+        """Assign it to somebody."""
         request.assignee = to
         word = f"**Metadata Update from @{who.login}**:\n- Request assigned" if to else "**Metadata Update**"
         self._say_itself(request, who, word)
 
     def tag(self, request: model.FakePagureRequest, who: FakeGitHubAccount, name: str, *, off: bool = False) -> None:
-        """Put a tag on it, or take it off."""
+        """Add a tag, or remove it."""
         if (name in request.tags) is not off:
             return
         request.tags = [one for one in request.tags if one != name] + ([] if off else [name])
@@ -136,7 +136,7 @@ class FakePagureActs:
                         self._say_itself(request, who, "**1 new commit added**\n\n * ``Change``")
 
     def view(self, request: model.FakePagureRequest) -> str:
-        """Look at its page, which has Pagure work out how it can be merged; return what it says."""
+        """Load its page, which makes Pagure compute how it can be merged; return the result."""
         base = hosts.heads(request.project).get(request.branch, "")
         if not base or hosts.contains(request.project, base, request.commit_stop):
             request.merge_status = "NO_CHANGE"
@@ -150,7 +150,7 @@ class FakePagureActs:
     def merge(  # noqa: C901 - the forge's rules, one after the other
         self, request: model.FakePagureRequest, who: FakeGitHubAccount
     ) -> str:
-        """Merge it as the call does; return what it answers, which may not be so.  Raise FakePagureRefused."""
+        """Merge it as the API call does; return the call's answer, which may be wrong. Raise FakePagureRefused."""
         project, options = request.project, request.project.options
         if not self.world.commits(project, who.login):
             raise FakePagureRefused(
@@ -196,7 +196,7 @@ class FakePagureActs:
     def comment(
         self, request: model.FakePagureRequest, who: FakeGitHubAccount, text: str, commit: str | None = None
     ) -> model.FakePagureComment:
-        """Comment on it; `commit`: on a line of that."""
+        """Comment on it; with `commit`, on a line of that commit."""
         one = model.FakePagureComment(next(self.world.ids), who, text, self.world.clock.now_s(), commit=commit)
         request.comments.append(one)
         self.post.of_request(request, who, "comment.added")
@@ -210,7 +210,7 @@ class FakePagureActs:
     def flag(
         self, flags: list[model.FakePagureFlag], who: FakeGitHubAccount, form: dict[str, str]
     ) -> tuple[model.FakePagureFlag, str]:
-        """Set a flag; return it, and the word for that.  Raise FakePagureRefused."""
+        """Set a flag; return it, and the word with which Pagure describes the change. Raise FakePagureRefused."""
         missing = {name: ["This field is required."] for name in ("username", "comment", "url") if not form.get(name)}
         if len(form.get("uid", "")) > 32:
             missing["uid"] = ["Field cannot be longer than 32 characters."]
@@ -292,7 +292,7 @@ class PagurePageActions:
         return self.acts.world.accounts[login]
 
     def path(self, pull: model.FakePagureRequest) -> str:
-        """Return where the page of a pull request is."""
+        """Return the path of a pull request's page."""
         return f"{self.root}/{pull.project.fullname}/pull-request/{pull.id}"
 
     def _pull(self, path: str) -> model.FakePagureRequest:
@@ -309,7 +309,7 @@ class PagurePageActions:
 
 
 def _name(username: str) -> str:
-    """Return what a flag is of, without the name of the program that stands before it."""
+    """Return the subject of a flag, without the name of the program in front of it."""
     return username.partition(": ")[2] or username
 
 

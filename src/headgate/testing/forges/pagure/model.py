@@ -1,4 +1,4 @@
-"""Hold what a stand-in for Pagure knows, show it as Pagure's API does, and send it to the webhooks of projects."""
+"""Hold the state of a stand-in for Pagure, render it as Pagure's API does, and send it to the webhooks of projects."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FakePagureComment:
     at_s: float
     notification: bool = False
     commit: str | None = None
-    """Commit that a comment on a line concerns; None: it is no such comment."""
+    """Commit that a comment on a line concerns; None: the comment is not on a line."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,7 +96,7 @@ class FakePagureRequest:
 
     @property
     def repository(self) -> FakePagureProject:
-        """Return where it is to be merged, as `hosts` names it."""
+        """Return the branch into which it is to be merged, as `hosts` names it."""
         return self.project
 
     @property
@@ -106,7 +106,7 @@ class FakePagureRequest:
 
     @property
     def score(self) -> int:
-        """Return the votes for it less those against it; a user with both counts twice."""
+        """Return the votes for it minus those against it; a user with both counts twice."""
         comments = [one for one in self.comments if not one.commit]
         up = {one.user.login for one in comments if "+1" in one.text or ":thumbsup:" in one.text}
         down = {one.user.login for one in comments if "-1" in one.text or ":thumbsdown:" in one.text}
@@ -140,7 +140,7 @@ class FakePagureProject:
 
 @dataclass(slots=True)
 class FakePagureWorld:
-    """Hold everything that the forge knows."""
+    """Hold the state of the forge."""
 
     root: Path
     clock: Clock = field(default_factory=Clock)
@@ -156,26 +156,26 @@ class FakePagureWorld:
     breaks: bool = True
     """Whether a conflicting merge is an internal error, as in many versions."""
     worker: bool = True
-    """Whether requested merges are done."""
+    """Whether requested merges really happen."""
     sha256: bool = True
     """Whether deliveries carry the SHA-256 signature, too."""
     ids: Iterator[int] = field(default_factory=lambda: itertools.count(1001))
 
     def account(self, login: str) -> FakeGitHubAccount:
-        """Return the account of that login, made when it is new."""
+        """Return the account with that login; create it if it is new."""
         if login not in self.accounts:
             self.accounts[login] = FakeGitHubAccount(login, next(self.ids))
         return self.accounts[login]
 
     def level(self, project: FakePagureProject, login: str) -> str:
-        """Return the level of a user there; empty: that of everybody."""
+        """Return the access level of a user in the project; empty: that of everybody."""
         found = [project.access[login]] if login in project.access else []
         found += [level for name, level in project.groups.items() if login in self.groups.get(name, ())]
         found += ["owner"] if login == project.owner.login else []
         return min(found, key=LEVELS.index, default="")
 
     def commits(self, project: FakePagureProject, login: str) -> bool:
-        """Say whether somebody may write there."""
+        """Return whether a user may write to the project."""
         return self.level(project, login) in ("owner", "admin", "commit")
 
 
@@ -252,7 +252,7 @@ class FakePagureShows:
 
 @dataclass(slots=True)
 class FakePagureHookDelivery(Delivery):
-    """Represent what Pagure sends."""
+    """Represent one delivery of Pagure."""
 
     project: str = ""
     instance: str = ""
@@ -283,7 +283,7 @@ class FakePagurePost:
     counted: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def tell(self, project: FakePagureProject, agent: FakeGitHubAccount, topic: str, /, **fields: Any) -> None:
-        """Deliver what happened in a project."""
+        """Deliver an event of a project."""
         now_s = self.world.clock.now_s()
         fields |= {"agent": agent.login, "pagure_instance": self.shows.web, "project_fullname": project.fullname}
         id = f"2026-{uuid.uuid4()}"
@@ -296,6 +296,6 @@ class FakePagurePost:
             self.mail.post(one)
 
     def of_request(self, request: FakePagureRequest, agent: FakeGitHubAccount, topic: str, /, **more: Any) -> None:
-        """Deliver what happened to a pull request."""
+        """Deliver an event of a pull request."""
         request.updated_s = self.world.clock.now_s()
         self.tell(request.project, agent, f"pull-request.{topic}", pullrequest=self.shows.request(request), **more)

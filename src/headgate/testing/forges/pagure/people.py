@@ -64,7 +64,7 @@ class FakePagurePerson:
         return self.acts.open(project, home, branch, base, self.account, title, text)
 
     def fork(self, project: model.FakePagureProject) -> model.FakePagureProject:
-        """Return a fork of one's own."""
+        """Fork the repository; return the person's fork."""
         made = make_project(self.acts.world, f"forks/{self.account.login}/{project.fullname}", {}, self.account)
         for branch, tip in hosts.heads(project).items():
             hosts.bring(project, made, tip, f"refs/heads/{branch}")
@@ -73,7 +73,7 @@ class FakePagurePerson:
     def comment(
         self, request: model.FakePagureRequest, text: str, commit: str | None = None
     ) -> model.FakePagureComment:
-        """Comment on it; `commit`: on a line of that."""
+        """Comment on it; with `commit`, on a line of that commit."""
         return self.acts.comment(request, self.account, text, commit)
 
     def thumb(self, request: model.FakePagureRequest, way: str = "up") -> model.FakePagureComment:
@@ -81,7 +81,7 @@ class FakePagurePerson:
         return self.comment(request, f":thumbs{way}:")
 
     def tag(self, request: model.FakePagureRequest, *names: str, off: bool = False) -> None:
-        """Put tags on, or take them off."""
+        """Add tags, or remove them."""
         for name in names:
             self.acts.tag(request, self.account, name, off=off)
 
@@ -98,7 +98,7 @@ class FakePagurePerson:
         self.acts.edit(request, self.account, **what)
 
     def assign(self, request: model.FakePagureRequest, to: FakePagurePerson | None) -> None:
-        """Give it to somebody."""
+        """Assign it to somebody."""
         self.acts.assign(request, self.account, to.account if to is not None else None)
 
     def flag(self, request: model.FakePagureRequest, name: str, status: str = "success") -> model.FakePagureFlag:
@@ -132,7 +132,7 @@ class Pagure:
     acts: FakePagureActs
 
     def person(self, login: str, **levels: str) -> FakePagurePerson:
-        """Return somebody; `levels`: project (with __ for /) -> what they may do."""
+        """Return a new person; `levels` maps projects (with __ for /) to access levels."""
         account = self.world.account(login)
         for project, level in levels.items():
             self.world.projects[project.replace("__", "/")].access[login] = level
@@ -147,7 +147,7 @@ class Pagure:
         return made
 
     def token(self, login: str, acls: frozenset[str] = model.ACLS) -> str:
-        """Return a token of somebody."""
+        """Return a new token of a person."""
         text = f"{next(self.world.ids):064X}"
         self.world.tokens[text] = model.FakePagureToken(self.world.account(login), acls)
         return text
@@ -165,13 +165,13 @@ class Pagure:
                     request.project_from = None
 
     def rename(self, project: model.FakePagureProject, fullname: str) -> None:
-        """Have an administrator give a project another name, or to somebody else: nothing leads there from the old."""
+        """Rename a project, or move it to another owner, as an administrator does: the old name does not redirect."""
         del self.world.projects[project.fullname]
         project.fullname = fullname
         self.world.projects[fullname] = project
 
     def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
-        """Let the next calls of a kind go wrong; see `FakeGitHubFault`."""
+        """Make the next calls of a kind fail; see `FakeGitHubFault`."""
         one = FakeGitHubFault(method, template, times, **how)
         self.server.faults.append(one)
         return one

@@ -41,7 +41,7 @@ class FakePagureCall:
 
     @property
     def project(self) -> model.FakePagureProject:
-        """Return the one that the path names.  Raise FakePagureRefused."""
+        """Return the repository that the path names. Raise FakePagureRefused."""
         name = self.path["project"]
         found = self.world.projects.get(name.replace("fork/", "forks/", 1) if name.startswith("fork/") else name)
         asker = self.token.account.login if self.token is not None and not self.token.revoked else ""
@@ -221,7 +221,7 @@ class FakePagureServer:
     log: list[FakeGitHubExchange] = field(default_factory=list)
     """All API calls, in order."""
     wrong: list[str] = field(default_factory=list)
-    """Requests in a form that Pagure does not read."""
+    """Requests in a form that Pagure does not accept."""
     faults: list[FakeGitHubFault] = field(default_factory=list)
     after_s: int = 0
     """Seconds in the Retry-After header of a 429, as of a proxy before Pagure."""
@@ -244,7 +244,7 @@ class FakePagureServer:
         return app
 
     def limit(self, seconds: int, after_s: int | None = None) -> None:
-        """Answer for this long that there are too many requests; `after_s` is the Retry-After, if it differs."""
+        """Answer 429 for this long; `after_s` is the Retry-After, if it differs."""
         self.after_s = seconds if after_s is None else after_s
         self.quiet_until_s = self.world.clock.now_s() + seconds
 
@@ -293,7 +293,7 @@ class FakePagureServer:
         return self.world.tokens.get(text) if kind == "token" else None
 
     async def _git(self, request: web.Request) -> web.StreamResponse:
-        """Let everybody read what is public, and those who may commit push, with a token as password."""
+        """Allow everybody to read public repositories, and committers to push, with a token as password."""
         found = _GIT.fullmatch(request.path.removeprefix(self.path))
         project = self.world.projects.get(found["project"]) if found is not None else None
         if found is None or project is None or project.private:
@@ -311,7 +311,7 @@ class FakePagureServer:
         return answer
 
     def _password(self, request: web.Request) -> FakeGitHubAccount | None:
-        """Return who logs in as git does, with a token that may commit."""
+        """Return the user who logs in as git does, with a token that may commit."""
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
         token_text = base64.b64decode(text).decode().partition(":")[2] if kind == "Basic" else ""
         token = self.world.tokens.get(token_text)

@@ -55,7 +55,7 @@ class ContainerEngine:
         self.images.add(name)
 
     def run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """Begin the containers of a pod; return its status."""
+        """Start the containers of a pod; return its status."""
         namespace = pod["metadata"]["namespace"]
         for one in pod["spec"]["containers"]:
             name = self._name(namespace, one["name"])
@@ -77,7 +77,7 @@ class ContainerEngine:
         return self._run("ps", "--format", "{{.Names}}").split()
 
     def command(self, namespace: str, container: str, words: Sequence[str]) -> list[str]:
-        """Return the command line that runs a command there."""
+        """Return the command line that runs a command in a container."""
         return [*self.words, "exec", "-i", self._name(namespace, container), *words]
 
     async def log(self, namespace: str, container: str) -> bytes:
@@ -146,7 +146,7 @@ async def _send_output(socket: web.WebSocketResponse, channel: int, stream: asyn
 
 
 async def _feed(socket: web.WebSocketResponse, process: Process) -> None:
-    """Pass input to the command until the client goes away: then the command ends, too."""
+    """Pass input to the command until the client disconnects, which also ends the command."""
     assert process.stdin
     async for message in socket:
         if message.type != WSMsgType.BINARY or not message.data:

@@ -1,8 +1,6 @@
-"""Serve a modelled API of Kubernetes: the calls that machines are made with, those of kubectl, and `exec`.
-
-`state` holds what the cluster knows. This module reads paths and tokens, makes faults, and records calls, which a judge
-may compare with Kubernetes' own description.
-"""
+"""Serve a model of the Kubernetes API: the calls that make machines, those of kubectl, and `exec`. `state` holds the
+cluster's objects. This module reads paths and tokens, causes faults, and records calls, which a judge may compare with
+Kubernetes' own API description."""
 
 from __future__ import annotations
 
@@ -95,7 +93,7 @@ class _Call:
 
 @dataclass(slots=True)
 class FakeKubernetesServer:
-    """Serve requests; `log` has the calls, `wrong` what the judge found."""
+    """Serve requests; `log` has the calls, and `wrong` the errors that the judge found."""
 
     cluster: FakeCluster
     url: str
@@ -107,7 +105,7 @@ class FakeKubernetesServer:
     faults: list[FakeKubernetesFault] = field(default_factory=list)
 
     def kubeconfig(self, **user: Any) -> Path:
-        """Write one, of the admin unless a `user` is given; return where it is."""
+        """Write a kubeconfig of the admin or of `user`; return its path."""
         path = self.place / "kubeconfig"
         config = {
             "apiVersion": "v1", "kind": "Config", "current-context": "site", "preferences": {},
@@ -253,7 +251,7 @@ async def kubernetes(
 
 
 def _discovered(path: str) -> dict[str, Any] | None:
-    """Return what is known of versions and kinds at a path."""
+    """Return the discovery document of a path: versions and kinds."""
     match path.strip("/").split("/"):
         case ["version"]:
             return {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}

@@ -1,4 +1,4 @@
-"""Hold what a modelled cluster has, and let its things appear slowly, as those of a real one."""
+"""Hold the objects of a modelled cluster, which appear slowly, as in a real one."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class No(Exception):
 
 @dataclass(slots=True)
 class FakeKubernetesPace:
-    """Say how many looks each step takes."""
+    """Set the number of reads that each step takes."""
 
     reviews: int = 1
     """Number of access reviews that are denied in a new namespace."""
@@ -75,7 +75,7 @@ Run = Callable[[Thing], Mapping[str, Any]]
 
 @dataclass(slots=True)
 class FakeCluster:
-    """Hold things by kind, namespace and name. `admin` is the token that permits everything."""
+    """Hold objects by kind, namespace and name. `admin` is the token that permits everything."""
 
     authority: str
     """Certificate of the authority as PEM, which accounts find as `ca.crt`."""
@@ -101,7 +101,7 @@ class FakeCluster:
     # --- what callers do
 
     def get(self, kind: str, namespace: str, name: str) -> Thing:
-        """Return a thing, as it is at this look."""
+        """Return an object in the state of this read."""
         found = self._found(kind, namespace, name)
         # Things appear when somebody looks, not by a clock: tests need no pauses and end alike on slow machines.
         self._age(kind, namespace, found)
@@ -109,7 +109,7 @@ class FakeCluster:
         return copy.deepcopy(self._found(kind, namespace, name))
 
     def all(self, kind: str, namespace: str, limit: int, after: str, selector: str) -> Thing:
-        """Return one page of them."""
+        """Return one page of the objects."""
         if after and self.forgets_pages:
             self.forgets_pages -= 1
             raise No(410, "Expired", "The provided continue parameter is too old to display a consistent list result.")
@@ -134,7 +134,7 @@ class FakeCluster:
         return {"apiVersion": resource.version, "kind": f"{resource.name}List", "metadata": about, "items": items}
 
     def create(self, kind: str, namespace: str, manifest: Thing) -> Thing:
-        """Make a thing as its manifest describes it."""
+        """Make an object as its manifest describes it."""
         resource, name = KINDS[kind], manifest.get("metadata", {}).get("name", "")
         if not name:
             raise No(422, "Invalid", f"{resource.name} is invalid: metadata.name: Required value: name is required")
@@ -156,7 +156,7 @@ class FakeCluster:
         return copy.deepcopy(made)
 
     def delete(self, kind: str, namespace: str, name: str, uid: str) -> Thing:
-        """Delete it: a namespace takes a while, and everything in it goes with it."""
+        """Delete an object. A namespace takes a while, and everything in it is deleted with it."""
         found = self._found(kind, namespace, name)
         about = found["metadata"]
         if uid and uid != about["uid"]:
@@ -173,7 +173,7 @@ class FakeCluster:
         return _deleted(kind, found)
 
     def review(self, who: str, attributes: Mapping[str, Any]) -> bool:
-        """Return whether somebody may do a thing; in a new namespace not even the admin may at first."""
+        """Return whether a user may perform a request; in a new namespace not even the admin may at first."""
         namespace = str(attributes.get("namespace", ""))
         new = who == "admin" and ("namespaces", "", namespace) in self.things
         if new and self._look(f"review {namespace}") <= self.pace.reviews:
@@ -202,7 +202,7 @@ class FakeCluster:
         return ""
 
     def may(self, who: str, verb: str, kind: str, namespace: str) -> bool:
-        """Return whether roles and their bindings allow it."""
+        """Return whether roles and their bindings allow the request."""
         if who == "admin":
             return f"{verb} {kind}" not in self.denied
         group = KINDS[kind].group if kind in KINDS else ""
@@ -269,7 +269,7 @@ class FakeCluster:
             found["status"] |= self._begun(namespace, found)
 
     def _begun(self, namespace: str, pod: Thing) -> Mapping[str, Any]:
-        """Return the status that scheduler and node give it."""
+        """Return the status that scheduler and node give the pod."""
         every = pod["spec"]["containers"]
         wanted = sum(_cores(one.get("resources", {}).get("requests", {}).get("cpu", "0")) for one in every)
         if wanted > self.cores:
@@ -290,7 +290,7 @@ class FakeCluster:
 
 
 def _deleted(kind: str, found: Thing) -> Thing:
-    """Return what a deletion answers: of some kinds the thing, as Kubernetes' description has it."""
+    """Return the answer to a deletion: for some kinds the object, as Kubernetes' API description says."""
     if kind in ("pods", "serviceaccounts"):
         return copy.deepcopy(found)
     details = {"name": found["metadata"]["name"], "kind": kind, "uid": found["metadata"]["uid"]}
@@ -315,7 +315,7 @@ def running() -> Thing:
 
 
 def _played(pod: Thing) -> Thing:
-    """Return what a pod comes to of which no process is: `true` and `false` end, all others run."""
+    """Return the phase of a pod without processes: `true` and `false` end, all others run."""
     command = (pod["spec"]["containers"][0].get("command") or ["sleep"])[0]
     if command not in ("true", "false"):
         return status("Running", pod, **running())
