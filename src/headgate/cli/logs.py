@@ -243,7 +243,7 @@ class _Subject(logging.Filter):
 
 
 def set_up(form: str = "text", level: str = "info") -> None:
-    """Set up the log of the whole process on standard error. `form` is text or json; `level` is a name."""
+    """Set up the process's log on standard error. `form` is text or json; `level` is a name."""
     out = logging.StreamHandler()
     out.setFormatter(Json() if form == "json" else TextFormatter())
     lasting = LastingProblems(out)

@@ -150,7 +150,7 @@ class Context:
     def _bounded(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.settings.waiting_max:
             return stream.append(event)
-        # The gate goes on: a message that nobody takes must not stop changes.
+        # The gate continues: a message that nobody receives must not stop changes.
         waiting_max = self.settings.waiting_max
         log.error("%s: %s turns already wait to be posted; dropping %s messages", to, waiting_max, messages)
         self.observer.untold(to, messages)

@@ -273,7 +273,7 @@ def conflicts(fields: Sequence[str], commits: Sequence[str]) -> str:
     """Return the files in conflict, each once, with the kind of conflict unless both sides changed the content.
 
     `fields` are the output of `git merge-tree` after the tree: names up to an empty field, then messages, each a count,
-    that many names, a kind and a text. `commits` are the two sides: git lists a file that it renames as
+    that many names, a kind and a description. `commits` are the two sides: git lists a file that it renames as
     `<name>~<commit>`.
     """
     aside = re.compile(rf"~({'|'.join(map(re.escape, commits))})(_\d+)?$")

@@ -23,7 +23,7 @@ NONCE_SIZE_BYTES = 12
 
 
 class BadKey(ValueError):
-    """Report that a text is not a key, or that the password does not open it."""
+    """Report that a string is not a key, or that the password does not open it."""
 
 
 class Unopenable(ValueError):

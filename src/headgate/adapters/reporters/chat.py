@@ -86,7 +86,7 @@ def _calling_nobody(text: str) -> str:
 
 
 def _shortened(text: str | io.StringIO) -> str:
-    """Shorten a text, and remove URLs, because they contain tokens."""
+    """Shorten a message, and remove URLs, because they contain tokens."""
     return " ".join(_URL.sub("…", str(text)).split())[:REASON_MAX]
 
 

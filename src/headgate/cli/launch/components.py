@@ -218,7 +218,7 @@ async def add_scheduler(process: Process, *, read: bool = False) -> None:
             **also,
         }
         if read or settings.get("scheduler", "prometheus_port"):
-            works["the figures of the whole"] = process.tells
+            works["the metrics of the system"] = process.tells
         tended_ones = [tended(context, what, run, session) for what, run in works.items()]
         # The event is never set: only a cancellation ends this, when the membership ends or the session is lost.
         await run_until(asyncio.Event(), scheduler.run(session), *tended_ones)

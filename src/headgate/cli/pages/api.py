@@ -102,10 +102,10 @@ _HEAD = """\
 
 The API is JSON over HTTP, with the same shapes as Zuul's API for everything that both have. `/openapi/openapi.json` and
 `/openapi.yaml` contain the same description for programs. Times are UTC. Errors are
-`{"error": "…", "description": "…"}`: a code for programs and a text for people. A client that accepts `text/html`, or
-both JSON and plain text like Zuul's dashboard, gets the text in the first `<p>` of a page. Status 503 means that the
-store or the history is unreachable. With `Retry-After`, status 503, and 422 for a tenant's configuration, mean that the
-server is still loading the data it needs: nothing was done, and a retry will soon succeed. Headgate's own commands
+`{"error": "…", "description": "…"}`: a code for programs and a message for people. A client that accepts `text/html`,
+or both JSON and plain text like Zuul's dashboard, gets the message in the first `<p>` of a page. Status 503 means that
+the store or the history is unreachable. With `Retry-After`, status 503, and 422 for a tenant's configuration, mean that
+the server is still loading the data it needs: nothing was done, and a retry will soon succeed. Headgate's own commands
 retry automatically.
 
 A HEAD request gets the answer of GET without a body. Every answer has an entity tag (a matching `If-None-Match` gets

@@ -19,7 +19,7 @@ GLYPH_MAX = 16
 TAB = 4
 ELLIPSIS = "…"
 CARRIER = "\u25cc"
-"""Base for a combining mark at the start of a text, so that it does not combine with other text."""
+"""Base for a combining mark at the start of a string, so that it does not combine with other text."""
 _JOINERS = "\u200b\u200c\u200d"
 _AS_PICTURE = "\ufe0f"
 """Variation selector that turns the character before it into a picture, twice as wide in most terminals."""
@@ -56,7 +56,7 @@ def glyphs(text: str, style: Style = "") -> list[Glyph]:
 
 
 def columns(text: str) -> int:
-    """Return the number of terminal columns that a text takes."""
+    """Return the number of terminal columns that a string takes."""
     return len(text) if text.isascii() else sum(glyph.columns for glyph in glyphs(text))
 
 
@@ -130,7 +130,7 @@ def joined(texts: Iterable[Text], between: str = "") -> Text:
 
 
 def _of(found: Iterable[Glyph]) -> Text:
-    """Make a text from glyphs without control characters."""
+    """Make text from glyphs without control characters."""
     made, pieces = Text(), list[tuple[list[str], Style]]()
     for glyph in found:
         if not pieces or pieces[-1][1] != glyph.style:

@@ -128,7 +128,7 @@ def unreadable(text: str) -> str:
 
 @lru_cache(maxsize=32)
 def _lines(text: str) -> list[str]:
-    """Split a text into lines. Cache the result, because each error in a file needs the lines again."""
+    """Split a file's content into lines. Cache the result, because each error in a file needs the lines again."""
     return text.splitlines()
 
 

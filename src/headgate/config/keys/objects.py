@@ -96,7 +96,7 @@ _NODESET: checks.Keys = {
     "alternatives": checks.StanzaKey(
         checks.many(checks.either(checks.text, checks.mapping)),
         "none",
-        "names or nodesets, tried in order; if none can be had, no nodes",
+        "names or nodesets, tried in order; if none is available, no nodes",
     ),
 }
 NODESET: checks.Keys = {"name": checks.StanzaKey(checks.name, required=True), **_NODESET}

@@ -230,7 +230,7 @@ class _ConnectionSettings:
 
 
 def never(trigger: Table) -> str:
-    """Return a text for the user: why a trigger of plain git can never match. Empty if it can match."""
+    """Return a message for the user: why a trigger of plain git can never match. Empty if it can match."""
     patterns = deep_plain(as_list(trigger.get("ref")))
     events = as_list(trigger.get("event"))
     if not patterns or any(_may(p, event, "branch" in trigger) for p in patterns for event in events):
@@ -245,7 +245,7 @@ def never(trigger: Table) -> str:
 
 
 def nobody_did(trigger: Table, nobody: frozenset[str]) -> str:
-    """Return a text for the user: why a trigger with `permission` can never match. Empty if it can match. `nobody`
+    """Return a message for the user: why a trigger with `permission` can never match. Empty if it can match. `nobody`
     holds the events and actions for which the forge does not report an author."""
     actions = [*map(str, as_list(trigger.get("action")) or as_list(trigger.get("event")))]
     if "permission" not in trigger or not actions or not nobody.issuperset(actions):

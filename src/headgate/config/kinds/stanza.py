@@ -1,4 +1,4 @@
-"""Check one stanza by itself, independently of its tenant and of all other stanzas."""
+"""Check one stanza independently of its tenant and of all other stanzas."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return exact or (short[0] if len(short) == 1 else None)
 
     def why_not(self, name: str) -> str:
-        """Return a text for the user: why `find` returns nothing for this name."""
+        """Return a message for the user: why `find` returns nothing for this name."""
         several = self._by_name.get(name, [])
         if len(several) > 1:
             return f"the project {name!r} is in several connections; write {' or '.join(p.project for p in several)}"

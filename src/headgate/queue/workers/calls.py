@@ -234,7 +234,8 @@ class JobCaller:
             return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
         # Raised in a task, these would end the loop at once, with partitions not given back.
         except (SystemExit, KeyboardInterrupt) as end:
-            # As Python and shells do it: no code is 0, a text is 1, and an interrupt is 128 and the number of SIGINT.
+            # As Python and shells do it: no code is 0, a message is 1, and an interrupt is 128 and the number of
+            # SIGINT.
             code = end.code if isinstance(end, SystemExit) else 130
             raise JobExit(code if isinstance(code, int) else 0 if code is None else 1) from end
         finally:

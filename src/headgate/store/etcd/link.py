@@ -40,7 +40,7 @@ MESSAGE_MAX_BYTES = 512 * 1024 * 1024
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
-    # gRPC must not retry by itself, because only the caller knows which requests may be sent again.
+    # gRPC must not retry automatically, because only the caller knows which requests may be sent again.
     ("grpc.enable_retries", 0),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -236,7 +236,7 @@ class Sweeper:
         found = await nodes.read(link, self._chroot, list(due))
         good = [path for path, (_, zxid) in due.items() if _empty(found[path], zxid)]
         # The version proves that no process has used the node since it was read.
-        parts = [jute.delete(self._chroot + path, found[path].stat.version) for path in good]  # type: ignore[union-attr]  # _empty says it is there
+        parts = [jute.delete(self._chroot + path, found[path].stat.version) for path in good]  # type: ignore[union-attr]  # checked by _empty
         again = set[str]()
         if parts:
             answers = (await link.multi(jute.Do.MULTI, parts)).answers

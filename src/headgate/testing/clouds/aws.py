@@ -1,5 +1,7 @@
-"""Serve EC2 as moto imitates it, and add what moto lacks: a repeated call with the same client token makes nothing
-new."""
+"""Serve EC2 as moto imitates it, and answer repeated client tokens as EC2 does.
+
+Moto lacks that: a repeated call with the same client token makes nothing new.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Imitate how EC2 makes images from files in a bucket: moto has no imports, and only the records of AMIs. The files are
-in moto's S3. Requests and answers are checked against botocore's model of the service."""
+"""Imitate how EC2 makes images from files in a bucket.
+
+Moto has no imports, and only the records of AMIs. The files are in moto's S3. Requests and answers are checked against
+botocore's model of the service.
+"""
 
 from __future__ import annotations
 

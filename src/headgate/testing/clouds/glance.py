@@ -1,6 +1,8 @@
 """Imitate the part of Glance that drivers call: images with properties, whose data are uploaded once and never change.
+
 It follows the documentation of version 2 of the Image API: a record is `queued` until its data arrive, `saving` while
-they are stored, then `active`, with digests; it stays `queued` if the data are refused or cut off."""
+they are stored, then `active`, with digests; it stays `queued` if the data are refused or cut off.
+"""
 
 from __future__ import annotations
 

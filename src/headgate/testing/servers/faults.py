@@ -1,4 +1,4 @@
-"""Proxy connections to a server: cut, stall and slow the network; refuse, lose and change HTTP answers."""
+"""Break connections to a server: cut, stall and slow the network; refuse, lose and change HTTP answers."""
 
 from __future__ import annotations
 

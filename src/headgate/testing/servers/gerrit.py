@@ -1,6 +1,8 @@
 """Run a real Gerrit from the two artifacts that it publishes for tests of plugins; together they are a complete server.
+
 `make test` fetches them from Maven Central into the user's cache. A site is made once and copied for each server. Needs
-Java 17 or newer and OpenSSH's `ssh-keygen`."""
+Java 17 or newer and OpenSSH's `ssh-keygen`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Act as people who use a Gerrit in tests: they propose changes, and vote and change their votes, through its REST API
-and git."""
+"""Act as people who use a Gerrit in tests: they propose changes and vote, through its REST API and git."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Run a real Nova without Keystone, one for all processes that need it; its hypervisor runs no machines. `make nova`
-makes its Python environment. A token is `PROJECT.USER.…`, with any project and user."""
+"""Run a real Nova without Keystone, one for all processes that need it; its hypervisor runs no machines.
+
+`make nova` makes its Python environment. A token is `PROJECT.USER.…`, with any project and user.
+"""
 
 from __future__ import annotations
 

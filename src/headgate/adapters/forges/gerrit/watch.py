@@ -35,7 +35,7 @@ PROJECTS_AT_ONCE = 40
 PROJECTS_NAMED_MAX = 200
 """With more projects than this, one search covers all projects of the server."""
 PROJECTS_SHOWN_MAX = 200
-"""Most projects that show a problem of the whole server."""
+"""Limit on the projects at which a problem of the server is shown."""
 
 
 class Watcher:

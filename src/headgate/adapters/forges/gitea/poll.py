@@ -64,7 +64,7 @@ class GiteaSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a look at one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.Source`."""
         asking = GiteaProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
         look = ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)

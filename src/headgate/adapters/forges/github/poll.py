@@ -94,7 +94,7 @@ class GitHubSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a look at one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.Source`."""
         key = await self.tokens.of(self.client.account.short(project))
         asking = GitHubProjectPoll(self.client, self.stands, key, await self.tokens.us(), project)
         at = self.client.account.name

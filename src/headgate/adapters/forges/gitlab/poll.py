@@ -251,7 +251,7 @@ class GitLabSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a look at one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.Source`."""
         asking = GitLabProjectPoll(self.client, self.stands, await self.people.us(), project)
         connection = self.client.account.name
         look = ProjectLook(asking, connection, self.engine, names, project, known, hints, full, again)

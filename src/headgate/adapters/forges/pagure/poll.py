@@ -66,7 +66,7 @@ class PagureSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a look at one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.Source`."""
         asking = PagureProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
         return ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
@@ -130,7 +130,7 @@ def rule_book(
 ) -> tuple[Rule, ...]:
     """Return the rules in force. `options`: those of the project, empty if our account may not see them; `signed`:
     whether all commits are signed off. There is no rule about our account's permission to merge: Pagure does not list
-    the administrators of the whole site."""
+    the site's administrators."""
     return tuple(_rules(pull, options, us, signed))
 
 

@@ -95,8 +95,8 @@ class PagureTeller(ChangeReporter):
 
 
 def voteless(text: str) -> str:
-    """Return a text that casts no vote, whatever jobs write: Pagure counts `+1` or `-1` anywhere, even in a date or a
-    URL, and thumbs as votes of the author."""
+    """Return the text changed so that it casts no vote, whatever jobs write: Pagure counts `+1` or `-1` anywhere, even
+    in a date or a URL, and thumbs as votes of the author."""
     parts, at = list[str](), 0
     for found in ADDRESS.finditer(text):
         parts += [_apart(text[at : found.start()]), _VOTE.sub(lambda sign: f"%{ord(sign[1]):02X}", found[0])]

@@ -228,7 +228,7 @@ class FakeGiteaPerson:
         return self.acts.open(repository, fork or repository, branch, base, self.account, title, body)
 
     def fork(self, repository: model.FakeGiteaRepository) -> model.FakeGiteaRepository:
-        """Fork the repository; return the person's fork."""
+        """Make a fork of the repository, and return it."""
         made = make_repository(
             self.acts.world, f"{self.account.login}/{repository.name}", {}, repository.default_branch
         )

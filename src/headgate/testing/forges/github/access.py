@@ -167,7 +167,7 @@ class FakeGitHubLimits:
         return found
 
     def exhaust(self, key: str, resource: str = "core") -> None:
-        """Exhaust a budget."""
+        """Use up a budget."""
         budget = self.of(key, resource)
         budget.used = budget.limit
 

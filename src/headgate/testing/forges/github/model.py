@@ -1,5 +1,4 @@
-"""Hold the state of a stand-in for GitHub: accounts, repositories, pull requests, and the reviews and checks on
-them."""
+"""Hold the state of a stand-in for GitHub: accounts, repositories, pull requests, reviews and checks."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class FakeGitHubPerson:
         )
 
     def fork(self, repository: model.FakeGitHubRepository) -> model.FakeGitHubRepository:
-        """Fork the repository; return the person's fork."""
+        """Make a fork of the repository, and return it."""
         name = f"{self.account.login}/{repository.name}"
         made = make_repository(self.forge.world, name, {}, repository.default_branch)
         made.fork_of = repository
@@ -146,7 +146,7 @@ class FakeGitHubPerson:
         self.forge.says.check(repository, self.account, run, "rerequested")
 
     def click(self, repository: model.FakeGitHubRepository, run: model.CheckRun, identifier: str) -> None:
-        """Press a button of a check run."""
+        """Use a button of a check run."""
         wanted = {"identifier": identifier}
         self.forge.says.check(repository, self.account, run, "requested_action", requested_action=wanted)
 

@@ -69,7 +69,7 @@ class FakeGitLabPerson:
         return self.acts.open(project, home, branch, target, self.user, title, text)
 
     def fork(self, project: model.FakeGitLabProject) -> model.FakeGitLabProject:
-        """Fork the repository; return the person's fork."""
+        """Make a fork of the repository, and return it."""
         name = f"{self.user.username}/{project.path.rpartition('/')[2]}"
         made = make_project(self.acts.world, name, {}, project.default_branch)
         made.fork_of, made.members[self.user.username] = project, model.OWNER

@@ -64,7 +64,7 @@ class FakePagurePerson:
         return self.acts.open(project, home, branch, base, self.account, title, text)
 
     def fork(self, project: model.FakePagureProject) -> model.FakePagureProject:
-        """Fork the repository; return the person's fork."""
+        """Make a fork of the repository, and return it."""
         made = make_project(self.acts.world, f"forks/{self.account.login}/{project.fullname}", {}, self.account)
         for branch, tip in hosts.heads(project).items():
             hosts.bring(project, made, tip, f"refs/heads/{branch}")

@@ -1,6 +1,8 @@
-"""Serve a model of the Kubernetes API: the calls that make machines, those of kubectl, and `exec`. `state` holds the
-cluster's objects. This module reads paths and tokens, causes faults, and records calls, which a judge may compare with
-Kubernetes' own API description."""
+"""Serve a model of the Kubernetes API: the calls that make machines, those of kubectl, and `exec`.
+
+`state` holds the cluster's objects. This module reads paths and tokens, causes faults, and records calls, which a judge
+may compare with Kubernetes' own API description.
+"""
 
 from __future__ import annotations
 

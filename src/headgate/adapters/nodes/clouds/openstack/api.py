@@ -182,7 +182,8 @@ class OpenStack:
         # Outside Glance, 413 is an old code for too many requests (now 429).
         if answer.status == 413:
             raise CloudUnavailable(words, patience_s(answer.headers))
-        # An answer without a text comes from something in front of the service, which says nothing about the request.
+        # An answer without a message comes from something in front of the service, which says nothing about the
+        # request.
         if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:
             raise CloudUnavailable(words) if answer.status != 404 else OpenStackRefused(404, words)
         raise OpenStackRefused(answer.status, words)
