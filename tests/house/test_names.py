@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import defaultdict
 
 from tests.house.sources import SOURCE, WRITTEN, facts, name
@@ -31,3 +32,17 @@ def test_no_module_or_package_is_a_bare_verb_form() -> None:
 
 def _is_verb_form(name: str) -> bool:
     return name not in ALLOWED and ((name.endswith("ing") and name not in {"string"}) or name in PARTICIPLES)
+
+
+def test_errors_form_a_tree() -> None:
+    """Whoever embeds Headgate catches all its errors, or those of an area, by one name."""
+    # What jobs raise and Ansible's own process are apart; stand-ins of other systems raise what these would.
+    apart = [SOURCE / part for part in ("testing", "queueing", "adapters/process/ansible_plugins")]
+    found = [
+        f"{path}: {node.name}"
+        for path in WRITTEN
+        if not any(path.is_relative_to(part) for part in apart)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "Exception" for base in node.bases)
+    ]
+    assert [one for one in found if ": _" not in one] == [f"{SOURCE / 'base/errors.py'}: HeadgateError"]

@@ -1,4 +1,8 @@
-"""Report errors to the person who runs the program; for a missing package, name the extra that installs it."""
+"""Define the tree of errors, and report to people what is wrong in one line.
+
+`HeadgateError` is above every error that Headgate defines, except those that callers catch as a built-in error
+(`ValueError`, `LookupError`, `OSError`) and the signals of job authors in `queueing`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,35 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class UserError(Exception):
+class HeadgateError(Exception):
+    """Stand above every error that Headgate defines."""
+
+
+class ConfigurationError(HeadgateError):
+    """Report configuration that cannot be used."""
+
+
+class RepositoryError(HeadgateError):
+    """Report something that git, or the files of a repository, do not allow."""
+
+
+class ForgeError(HeadgateError):
+    """Report a forge's refusal, or a message from it that cannot be used."""
+
+
+class CloudError(HeadgateError):
+    """Report machines, images or files that a provider does not give."""
+
+
+class ExecutionError(HeadgateError):
+    """Report why a playbook or an image build cannot run, or has to end."""
+
+
+class IdentityError(HeadgateError):
+    """Report a caller who cannot be identified, or an identity provider that does not answer."""
+
+
+class UserError(HeadgateError):
     """Report an error to a person in one line, without a traceback: what is wrong, where, and what to do."""
 
     status = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+from headgate.base.errors import HeadgateError
 from headgate.base.tasks import run_until
 
 CHUNK_BYTES = 65_536
@@ -14,7 +15,7 @@ ERR_MAX_BYTES = 65_536
 """Size limit of a command's error output: this much from its beginning, and as much from its end."""
 
 
-class OutputTooLarge(Exception):
+class OutputTooLarge(HeadgateError):
     """Report that a process printed more than its limit."""
 
 

@@ -9,6 +9,8 @@ from hashlib import sha256
 from itertools import product
 from typing import NamedTuple
 
+from headgate.base.errors import ConfigurationError
+
 DAYS_MAX = 3_000
 """Number of days to search for a matching moment."""
 HOURS = 24
@@ -24,7 +26,7 @@ _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FIELD = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?")
 
 
-class BadTime(Exception):
+class BadTime(ConfigurationError):
     """Report an error in the fields of a schedule."""
 
 

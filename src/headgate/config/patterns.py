@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 import re2
 
+from headgate.base.errors import ConfigurationError
 from headgate.config import regex
 
 COMPILED_MAX = 4_096
@@ -38,11 +39,11 @@ Rule = str | Mapping[str, Any]
 _FLAGS = re.compile(r"\(\?[a-zA-Z]+\)")
 
 
-class BadPattern(Exception):
+class BadPattern(ConfigurationError):
     """Report why neither RE2 nor Python can compile a pattern."""
 
 
-class Undecided(Exception):
+class Undecided(ConfigurationError):
     """Report that a match could not be decided within WALK_STEPS_MAX steps."""
 
     def __init__(self, pattern: str, subject: str) -> None:

@@ -16,6 +16,8 @@ from functools import reduce
 from re import _compiler, _constants, _parser  # type: ignore[attr-defined]  # not in typeshed; the parser of the engine
 from typing import Any, NamedTuple
 
+from headgate.base.errors import ConfigurationError
+
 Item = tuple[Any, Any]
 """(kind, arguments), as Python's parser returns them."""
 Tree = Any
@@ -147,7 +149,7 @@ def _repeat(arguments: Any, length: int, *, atomic: bool) -> MatchCost:  # as pa
     return MatchCost(1 if atomic else min(MANY, ways), steps)
 
 
-class Exhausted(Exception):
+class Exhausted(ConfigurationError):
     """Report that matching took more steps than are allowed."""
 
 

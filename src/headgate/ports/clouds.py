@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from headgate.base.errors import CloudError
+
 SYSTEM_TAG = "zuul_system_id"
 """Tag on everything that a driver makes: the installation that it belongs to."""
 NODE_TAG = "zuul_node_uuid"
@@ -32,16 +34,16 @@ HOST_KEY_VARIABLE = "headgate_host_key"
 """Variable of a host: its public host keys, one on each line."""
 
 
-class LaunchFailed(Exception):
+class LaunchFailed(CloudError):
     """Report that this node cannot be made, which counts as an attempt, or that this resource cannot be deleted. The
     text gives the reason in the cloud's own words."""
 
 
-class OverQuota(Exception):
+class OverQuota(CloudError):
     """Report that the cloud currently has no capacity; the text says for what. It does not count as an attempt."""
 
 
-class CloudUnavailable(Exception):
+class CloudUnavailable(CloudError):
     """Report that the cloud did not answer, or asks to be called later. The request may or may not have taken
     effect."""
 
@@ -156,7 +158,7 @@ class MachineListing(Protocol):
         """Return why a machine that these projects list is not used; empty if it is."""
 
 
-class NoFile(Exception):
+class NoFile(CloudError):
     """Report that the file of an image is unavailable, or is not what its build announced; the text says why."""
 
 
@@ -248,7 +250,7 @@ def images_of(cloud: object) -> ImageCloud | None:
     return found
 
 
-class MachineUnusable(Exception):
+class MachineUnusable(CloudError):
     """Report that the machine cannot be used now; the text says why."""
 
 

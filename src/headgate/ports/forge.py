@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from headgate.base.errors import ForgeError
 from headgate.config.tenants import Protection, TenantProject
 from headgate.gate.state.change import Change, ChangeState, TriggerEvent
 from headgate.gate.state.works import Landing, LandRequest
@@ -139,7 +140,7 @@ class Unsure(NamedTuple):
     """Fetches the secret from the forge, and never raises; afterwards the same delivery can be verified or refused."""
 
 
-class Misdelivered(Exception):
+class Misdelivered(ForgeError):
     """Report that this is not a delivery from the forge: it is unsigned, wrongly signed, or malformed."""
 
     def __init__(self, why: str, status: int = 401) -> None:

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
+from headgate.base.errors import HeadgateError
+
 KEY_SIZE_MAX_BYTES = 900
 """Size limit of a key. Object stores take 1,024 bytes, including the prefix from the settings."""
 PART_SIZE_MAX_BYTES = 250
@@ -16,7 +18,7 @@ PART_SIZE_MAX_BYTES = 250
 has a longer name."""
 
 
-class LogStoreError(Exception):
+class LogStoreError(HeadgateError):
     """Report that the log store is unreachable or fails now; what was stored before is not lost. The text is for
     people."""
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from headgate.base.errors import HeadgateError
 from headgate.queueing.ids import Position
 from headgate.queueing.message import Message
 from headgate.queueing.partitions import QueuePartition
@@ -40,7 +41,7 @@ class PostedAlready(PostRefused):
     """Report that another message was posted under this key before; the server keeps that one."""
 
 
-class NoStream(Exception):
+class NoStream(HeadgateError):
     """Report that the server offers no notifications and must be polled."""
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from headgate.base.errors import HeadgateError
 from headgate.gate.state.returns import Sealed
 from headgate.map.keys import KeyPair
 from headgate.store.types import Op
 
 
-class SecretError(Exception):
+class SecretError(HeadgateError):
     """Report why a secret cannot be opened and what to do, without revealing any of it."""
 
 

@@ -9,12 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from headgate.base.errors import RepositoryError
 from headgate.gate.state.returns import Sealed
 from headgate.gate.state.works import BuildOutcome, BuildSpec, MergerAnswer, MergerWork, RepoState
 from headgate.map.records import OwnMachine
 
 
-class Unreachable(Exception):
+class Unreachable(RepositoryError):
     """Report that work on a repository cannot be done now, but that a later attempt may succeed. The repository is
     unreachable, or the machine that does the work fails (its disk is full, its git is broken)."""
 
@@ -34,7 +35,7 @@ class GitWork(Protocol):
     async def do(self, work: MergerWork) -> MergerAnswer: ...
 
 
-class CheckoutError(Exception):
+class CheckoutError(RepositoryError):
     """Report that a repository cannot be checked out. `conflict` means that it does not merge on this base, now or
     later."""
 

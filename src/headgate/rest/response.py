@@ -12,6 +12,8 @@ import msgspec
 from starlette import responses
 from starlette.types import Send
 
+from headgate.base.errors import HeadgateError
+
 T = TypeVar("T")
 JSON, TEXT = "application/json", "text/plain"
 BARE = (204, 304)
@@ -122,7 +124,7 @@ def _lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-class HTTPException(Exception):
+class HTTPException(HeadgateError):
     """Report that a request is refused. `detail` is for people."""
 
     status_code = 500

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import TypeVar
 
+from headgate.base.errors import HeadgateError
 from headgate.base.ids import fresh
 from headgate.gate.state.surroundings import Closing, closing_of
 from headgate.map.queues import TenantState
@@ -27,7 +28,7 @@ DAMAGED = TenantState(closings=(Closing("", reason="what is closed cannot be rea
 """Stands for a damaged record, so that nothing lands."""
 
 
-class Unanswered(Exception):
+class Unanswered(HeadgateError):
     """Report that no answer came in time; the request may still be in the queue."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from headgate.base.errors import needing
+from headgate.base.errors import HeadgateError, needing
 from headgate.inventory.wire import inventory_pb2 as pb
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "ABORTED")
 """Status codes of temporary failures."""
 
 
-class StockRefused(Exception):
+class StockRefused(HeadgateError):
     """Report that the inventory refused a call; `status` is its code (NOT_FOUND, …), `detail` its reason."""
 
     def __init__(self, status: str, detail: str, number: int = 2) -> None:

@@ -7,6 +7,8 @@ from typing import NewType, Protocol, runtime_checkable
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
+
 Lease = NewType("Lease", str)
 
 OPS_MAX = 100
@@ -21,7 +23,7 @@ NAME_DIGITS = 10
 """Number of digits of the sequence number in the name of an appended child."""
 
 
-class StoreError(Exception):
+class StoreError(HeadgateError):
     """Serve as the base class of all errors of the store."""
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from headgate.adapters.logs.manifests import OUTPUT, Manifest
 from headgate.adapters.logs.reader import Content, StoredLogs, missing
+from headgate.base.errors import HeadgateError
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.rest import HTTPException, NotFoundException, StreamResponse
 from headgate.services.context import Context
@@ -32,7 +33,7 @@ RELAYED_HEADERS = ("content-encoding", "content-length", "content-range", "etag"
 """Response headers of executors that are passed on."""
 
 
-class NoLogs(Exception):
+class NoLogs(HeadgateError):
     """Report that no running executor has the logs."""
 
 

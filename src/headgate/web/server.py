@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from headgate.base.errors import HeadgateError
 from headgate.web.peers import connections
 from headgate.web.peers.requests import LOOPBACK_NAMES, CheckedApplication, HeadApplication
 
@@ -37,7 +38,7 @@ SWEEP_TICKS = 10
 """Ticks of the server, a tenth of a second each, between two sweeps for connections without progress."""
 
 
-class MalformedRequest(Exception):
+class MalformedRequest(HeadgateError):
     """Report a malformed request: the protocol sends its status and closes the connection."""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from headgate.base.errors import HeadgateError
 from headgate.map.records import Login
 from headgate.map.tree import Undecodable
 from headgate.rest import Cookie
@@ -127,7 +128,7 @@ def local(wanted: str) -> str:
     return wanted if plain and not away else "/"
 
 
-class ProfileTooLarge(Exception):
+class ProfileTooLarge(HeadgateError):
     """Report that a provider's claims about a person are too large to store."""
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 
 LOCKS = Path(__file__).parent / "locks"
@@ -29,7 +30,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 _DIGEST_SIZE = 8
 
 
-class AnsibleNotInstalled(Exception):
+class AnsibleNotInstalled(HeadgateError):
     """Report that the version that a job requests is not installed; the text says what to do."""
 
     def __init__(self, version: str) -> None:

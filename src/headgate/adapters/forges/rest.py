@@ -24,6 +24,7 @@ import httpx
 import msgspec
 
 from headgate.adapters.forges.accounts import CallBudget
+from headgate.base.errors import ForgeError
 from headgate.ports.limits import NO_LIMIT, Alone, ForgeLimits, QuietUntil
 from headgate.ports.reporter import ReporterAway
 
@@ -48,23 +49,23 @@ Query = Mapping[str, str | int]
 NO_QUERY: Query = MappingProxyType({})
 
 
-class ListTooLong(Exception):
+class ListTooLong(ForgeError):
     """Report that a list has more than `PAGES_MAX` pages, or continues on another host."""
 
 
-class NotThere(Exception):
+class NotThere(ForgeError):
     """Report that something does not exist or is hidden from us."""
 
 
-class ForgeDenied(Exception):
+class ForgeDenied(ForgeError):
     """Report that we lack permission."""
 
 
-class NotLetIn(Exception):
+class NotLetIn(ForgeError):
     """Report that Headgate has no credentials for a project."""
 
 
-class Rejected(Exception):
+class Rejected(ForgeError):
     """Report that the forge rejects a request."""
 
     def __init__(self, status: int, message: str) -> None:

@@ -12,6 +12,7 @@ from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
 from headgate.adapters.git.merge import MergeConflict
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
+from headgate.base.errors import RepositoryError
 from headgate.config.operator.model import content_of
 from headgate.gate.state.change import HEADS
 from headgate.gate.state.gitwork import MergeItem, Trees
@@ -23,7 +24,7 @@ BRANCHES_MAX = 200
 """Most branches of one repository whose trees are reported."""
 
 
-class LostCommit(Exception):
+class LostCommit(RepositoryError):
     """Report that a commit of the chain is no longer in the repository and nothing shows what replaced it."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from headgate.base.errors import UserError
+from headgate.base.errors import RepositoryError, UserError
 from headgate.base.pipes import OutputTooLarge, communicate, ends, put_down
 
 GRACE_S = 5.0
@@ -108,7 +108,7 @@ and the repository exists."""
 """Text that git appends to every error of a remote; the lines before it give the reason."""
 
 
-class GitError(Exception):
+class GitError(RepositoryError):
     """Report a failed git command; the message is git's error, `printed` its standard output."""
 
     def __init__(self, args: Sequence[str], code: int, message: str, printed: str = "") -> None:

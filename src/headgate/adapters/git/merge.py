@@ -21,6 +21,7 @@ import pygit2
 from headgate.adapters.git import command
 from headgate.adapters.git.objects import Original, Parts, conflicts, with_message
 from headgate.adapters.git.soundness import check
+from headgate.base.errors import RepositoryError
 from headgate.gate.state.gitwork import MergeItem
 
 _OBJECT_ID_LENGTHS = (40, 64)
@@ -33,7 +34,7 @@ PICKED_MAX = 1_000
 """Most commits of one change that are cherry-picked one by one."""
 
 
-class MergeConflict(Exception):
+class MergeConflict(RepositoryError):
     """Report that the change does not merge; the message names the files."""
 
 

@@ -20,6 +20,7 @@ from headgate.adapters.git.command import GitImpossible, GitLimits, RemoteError
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
 from headgate.adapters.git.poll.names import APPROVALS, FOR, VETOES, statement_of
+from headgate.base.errors import RepositoryError
 from headgate.gate.state.change import Change
 from headgate.gate.state.works import Landing, LandRequest, ReportRequest
 
@@ -59,7 +60,7 @@ class _Late(Exception):
     """Report that a ref was not where it was seen; the message is the remote's reason."""
 
 
-class Shut(Exception):
+class Shut(RepositoryError):
     """Report that the queue is closed, and that the push did not happen earlier."""
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 import pygit2
 
 from headgate.adapters.git.command import GitLimits, RemoteError, git
+from headgate.base.errors import RepositoryError
 
 SYMBOLIC_MAX = 5
 """Longest chain of refs that name another ref."""
@@ -41,7 +42,7 @@ class Listing(NamedTuple):
     """Name of the ref, printable -> why its commit is unknown."""
 
 
-class NotFiles(Exception):
+class NotFiles(RepositoryError):
     """Report that this repository does not store its refs in files, or that it is not a repository."""
 
 

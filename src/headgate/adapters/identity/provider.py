@@ -19,6 +19,8 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 import jwt
 
+from headgate.base.errors import IdentityError
+
 log = logging.getLogger("headgate.web")
 
 ASKING_MAX_S = 10.0
@@ -39,11 +41,11 @@ DISCOVERY = "/.well-known/openid-configuration"
 Json = dict[str, Any]
 
 
-class ProviderAway(Exception):
+class ProviderAway(IdentityError):
     """Report that the provider does not answer, or sends an invalid answer; the text gives the reason."""
 
 
-class NotBelieved(Exception):
+class NotBelieved(IdentityError):
     """Report that the provider does not vouch for a person; the text gives the reason."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import jwt
 
 from headgate.adapters.identity.provider import IdentityProvider, safe
-from headgate.base.errors import UserError
+from headgate.base.errors import IdentityError, UserError
 
 # HS256 needs a key at least as long as its hash (RFC 7518, 3.2): a shorter one can be guessed offline from any token.
 SECRET_SIZE_MIN_BYTES = 32
@@ -20,7 +20,7 @@ SCOPE = "openid profile"
 OPENID = "OpenIDConnect"
 
 
-class BadToken(Exception):
+class BadToken(IdentityError):
     """Report a token that no authenticator accepts; the text gives the reason, and `error` is the code of the API."""
 
     def __init__(self, why: str, error: str = "AuthTokenUnauthorizedException") -> None:

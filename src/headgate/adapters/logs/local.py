@@ -12,6 +12,7 @@ from pathlib import Path
 from headgate.adapters.logs.manifests import FILES_MAX, HEAD_SIZE_BYTES, MEMBER_SIZE_BYTES, OUTPUT, kind_of
 from headgate.adapters.work import ownership
 from headgate.adapters.work.directory import Directory, Strange, kind, remove, shown
+from headgate.base.errors import HeadgateError
 from headgate.base.tasks import run_to_end
 from headgate.ports.logstore import checked_key
 
@@ -21,7 +22,7 @@ LOST_MAX = 100
 """Limit on the lines about files that cannot be stored."""
 
 
-class UnreadableFile(Exception):
+class UnreadableFile(HeadgateError):
     """Report a file of a build that cannot be stored. The text is for people."""
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from headgate.base.errors import UserError
+from headgate.base.errors import CloudError, UserError
 from headgate.config.model import Nodeset
 from headgate.map.records import OwnMachine
 from headgate.ports.clouds import HOST_KEY_VARIABLE, Machine
@@ -34,7 +34,7 @@ ANNOUNCED_MAX = 200
 """Limit on the machines of one executor that are announced to other components."""
 
 
-class NoNode(Exception):
+class NoNode(CloudError):
     """Report that this executor's machines can never serve a nodeset."""
 
 

@@ -23,6 +23,7 @@ from headgate.adapters.process.context.hostvars import LOCALHOST
 from headgate.adapters.process.network.sockets import NetworkTarget
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT_SOCKET, Spaces
+from headgate.base.errors import ExecutionError
 from headgate.config.model import FrozenJob
 from headgate.ports.clouds import HOST_KEY_VARIABLE
 
@@ -179,7 +180,7 @@ def known_host(name: str, found: Mapping[str, Any]) -> str:
     return "".join(f"{where} {key}\n" for key in str(found.get(HOST_KEY_VARIABLE, "")).split("\n") if key)
 
 
-class NoKey(Exception):
+class NoKey(ExecutionError):
     """Report that a key for a machine of the build cannot be used; the message is for people."""
 
 

@@ -27,6 +27,7 @@ from headgate.adapters.process.containers.store import Image
 from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.workspace import BadPlaybook, Workspace
 from headgate.adapters.work.directory import Directory, Strange, remove
+from headgate.base.errors import ExecutionError
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_to_end
 
@@ -49,7 +50,7 @@ done
 """
 
 
-class NotBuilt(Exception):
+class NotBuilt(ExecutionError):
     """Report that a step failed; `result` is the result of the build."""
 
     def __init__(self, result: str, why: str) -> None:

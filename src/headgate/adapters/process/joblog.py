@@ -14,6 +14,7 @@ from typing import BinaryIO, Protocol
 import re2
 
 from headgate.adapters.keys.clear import Censor
+from headgate.base.errors import ExecutionError
 from headgate.base.texts import line as one_line
 
 COLOUR = r"\x1b\[[0-9;]*m"
@@ -187,7 +188,7 @@ class _Pattern(Protocol):
     def search(self, text: str) -> object | None: ...
 
 
-class PatternsTooLarge(Exception):
+class PatternsTooLarge(ExecutionError):
     """Report that the patterns of `failure-output` cannot be combined into one."""
 
 

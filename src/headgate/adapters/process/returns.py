@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headgate.adapters.work.directory import Directory, Strange
+from headgate.base.errors import ExecutionError
 from headgate.base.texts import line
 from headgate.gate.state import returns
 
@@ -43,7 +44,7 @@ def _grows(path: tuple[str, ...], key: str) -> bool:
     return path == ("zuul", "file_comments") or (path == ("zuul",) and key in _JOINED)
 
 
-class ReturnError(Exception):
+class ReturnError(ExecutionError):
     """Report that the data that a job returned cannot be used."""
 
 

@@ -39,6 +39,7 @@ from typing import Any, NoReturn
 from headgate.adapters.process.confinement import errands
 from headgate.adapters.process.confinement.boxes import libc
 from headgate.adapters.process.confinement.server import CommandServer
+from headgate.base.errors import ExecutionError
 
 PR_SET_CHILD_SUBREAPER = 36
 KILL_TIMEOUT_S = 10.0
@@ -48,7 +49,7 @@ NICENESS = 10
 """Nice value of builds, so that the gate, the merger and the web on the same machine have precedence."""
 
 
-class Cold(Exception):
+class Cold(ExecutionError):
     """Report that a command cannot run as a copy of a warm process; no part of it has run."""
 
 

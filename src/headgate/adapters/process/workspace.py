@@ -18,6 +18,7 @@ from headgate.adapters.process.context.places import Contexts, PlaybookContext, 
 from headgate.adapters.work.collection import OURS
 from headgate.adapters.work.directory import Directory, Strange, remove
 from headgate.adapters.work.objects import unshare
+from headgate.base.errors import ExecutionError
 from headgate.base.tasks import run_to_end
 from headgate.config.model import ANSIBLE, IncludeVars, JobRole, Playbook, ProjectFilter
 from headgate.gate.state.works import BuildSpec, RepoState
@@ -27,7 +28,7 @@ CHECKOUTS_MAX = 4  # concurrent checkouts of one build
 DEFAULTS = (("master", "project default branch"), ("main", "project default branch"))
 
 
-class BadPlaybook(Exception):
+class BadPlaybook(ExecutionError):
     """Report that a playbook cannot run at all."""
 
 

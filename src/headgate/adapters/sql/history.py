@@ -17,6 +17,7 @@ from headgate.adapters.sql.flakiness import SqlFlakiness, cost_of, health_of, jo
 from headgate.adapters.sql.rows import BoundedReads, count_old, forget_old, keep, write
 from headgate.adapters.sql.schema import BUILDS, BUILDSETS, HAND_ACTIONS, REFS, TooNew, bring_up, storable
 from headgate.adapters.sql.throughput import SqlThroughput
+from headgate.base.errors import HeadgateError
 from headgate.base.private import private_file
 from headgate.gate.state.returns import Course, FileComment
 from headgate.map.records import Finished, HandAction
@@ -56,7 +57,7 @@ FORGOTTEN_AT_ONCE = 500
 """Number of buildsets that one transaction deletes."""
 
 
-class HistoryError(Exception):
+class HistoryError(HeadgateError):
     """Report that the database is unusable; the text names it and says what to do."""
 
 

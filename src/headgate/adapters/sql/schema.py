@@ -8,6 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from headgate.base.errors import HeadgateError
+
 META = sa.MetaData()
 NUMBERED_ROWS = 10_000
 """Number of rows that one statement numbers."""
@@ -121,7 +123,7 @@ def storable(value: Any) -> Any:  # value of any column
             return value
 
 
-class TooNew(Exception):
+class TooNew(HeadgateError):
     """Report that a newer Headgate has written the database."""
 
 

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from headgate.base.errors import HeadgateError
 from headgate.base.texts import line
 
 NAME_SHOWN_MAX = 200
@@ -43,7 +44,7 @@ _HELD_FAST = 0x10 | 0x20
 """Flags of a file that is immutable or append-only."""
 
 
-class Strange(Exception):
+class Strange(HeadgateError):
     """Report that a place contains something unexpected; the message is for people."""
 
 

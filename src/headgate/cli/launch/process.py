@@ -19,7 +19,7 @@ from headgate.adapters.keys.keystore import KeyStore
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.adapters.metrics.store import MeasuredBackend, measured
 from headgate.adapters.sql.history import HistoryError, SqlHistory
-from headgate.base.errors import UserError, needing
+from headgate.base.errors import HeadgateError, UserError, needing
 from headgate.base.private import private_directory
 from headgate.base.tasks import run_until
 from headgate.cli.identity.credentials import tls_of
@@ -62,7 +62,7 @@ class _Away:
     away_why: str
 
 
-class NeverReached(Exception):
+class NeverReached(HeadgateError):
     """Report that the process received a request to stop before it could reach its store."""
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pygit2
 
 from headgate.adapters.git.objects import texts
+from headgate.base.errors import HeadgateError
 
 Files = dict[str, dict[str, str]]
 """branch -> path -> text; the default branch first, then the others by name"""
 _REMOTE = "refs/remotes/origin/"
 
 
-class UnreadableRepository(Exception):
+class UnreadableRepository(HeadgateError):
     """Report that a repository does not exist or cannot be read."""
 
 

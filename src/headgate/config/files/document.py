@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import yaml
 
+from headgate.base.errors import ConfigurationError
 from headgate.config.budgets import DEFAULTS, Budgets, sized
 from headgate.config.files.source import Wrong, unreadable
 
@@ -315,7 +316,7 @@ class _Reader:
         return "null" if value is None else str(value)
 
 
-class SecretClosed(Exception):
+class SecretClosed(ConfigurationError):
     """Report why a secret cannot be decrypted."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from headgate.base.errors import ConfigurationError
 from headgate.base.texts import line as one_line
 from headgate.base.texts import visible
 from headgate.config.model import ConfigError
@@ -108,7 +109,7 @@ class Source:
         return f"{self.project} {self.branch} {self.path}"
 
 
-class Wrong(Exception):
+class Wrong(ConfigurationError):
     """Report one error at one line. Code that knows the source converts it to a ConfigError."""
 
     def __init__(self, text: str, line: int, name: str = SCHEMA, severity: str = "error") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headgate.base.errors import ConfigurationError
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.checks import entries
 from headgate.config.files.document import Table
@@ -19,7 +20,7 @@ ALL = ""
 """Key of the checkout for projects without a checkout of their own."""
 
 
-class NoParent(Exception):
+class NoParent(ConfigurationError):
     """Report that a parent is not defined or that none of its variants applies, so the job is in no graph."""
 
 

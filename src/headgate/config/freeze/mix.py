@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from headgate.base.errors import ConfigurationError
 from headgate.config import model
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.checks import as_list, deep_plain, entries
@@ -17,7 +18,7 @@ from headgate.config.kinds.stanza import semaphore_names
 from headgate.config.parse import Stanza
 
 
-class VariantRefused(Exception):
+class VariantRefused(ConfigurationError):
     """Report that a variant cannot be applied. It becomes a configuration error of the item, at `key` of `stanza`."""
 
     def __init__(self, text: str, stanza: Stanza, key: str = "", name: str = MEANING) -> None:

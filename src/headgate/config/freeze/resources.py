@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headgate.base.errors import ConfigurationError
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.checks import as_list, deep_plain, entries
 from headgate.config.files.document import Table
@@ -21,7 +22,7 @@ _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
 """Prefixes of the name of a repository that are not part of the name of its role."""
 
 
-class UnknownNodeset(Exception):
+class UnknownNodeset(ConfigurationError):
     """Report a nodeset that refers to a missing nodeset, or to itself. `kind` is the name of the error."""
 
     def __init__(self, text: str, kind: str) -> None:
@@ -80,7 +81,7 @@ class JobSecrets(NamedTuple):
     """Whether the only reason is that an untrusted playbook of a parent receives a secret."""
 
 
-class UnknownSecret(Exception):
+class UnknownSecret(ConfigurationError):
     """Report a secret that is not defined in the project of the variant that names it."""
 
 

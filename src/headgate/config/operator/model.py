@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from headgate.base.errors import ConfigurationError
 from headgate.config.files.source import STANDARD_PATHS, nearest, touches
 from headgate.config.keys.objects import CONFIG_KINDS
 from headgate.config.model import ConfigError
@@ -259,7 +260,7 @@ class TenantFile(msgspec.Struct, frozen=True, omit_defaults=True):
     api_root: ApiRoot = ApiRoot()
 
 
-class ConfigErrors(Exception):
+class ConfigErrors(ConfigurationError):
     """Report that the entire file is refused."""
 
     def __init__(self, errors: tuple[ConfigError, ...]) -> None:

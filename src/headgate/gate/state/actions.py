@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate.base.errors import HeadgateError
 from headgate.config.forges.facts import PipelineCheck
 from headgate.gate.state.change import Change, Tell
 from headgate.gate.state.model import Item
@@ -107,7 +108,7 @@ class Vouch:
 Action = Merge | Run | Land | Report | MarkLanded | Cancel | Resume | Record | Supersede | Tell | Vouch
 
 
-class Faulty(Exception):
+class Faulty(HeadgateError):
     """Report that an exception was raised by the decision on this item; the exception is the cause of this one."""
 
     def __init__(self, item: str) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 
 from headgate.adapters.identity.tokens import Authenticator, BadToken, read
+from headgate.base.errors import HeadgateError
 from headgate.queue.messages.records import QueueRecord
 
 
-class AccessDenied(Exception):
+class AccessDenied(HeadgateError):
     """Report that access is denied. `status` is 401, 403 or 404; `fields` says why."""
 
     def __init__(self, status: int, fields: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.base.errors import HeadgateError
 from headgate.base.tasks import end
 from headgate.queueing.message import ERROR_MAX_CHARS, RetryLater, TimeLimit
 from headgate.queueing.partitions import comes_next
@@ -114,7 +115,7 @@ class JobExit(BaseException):
         self.status = status
 
 
-class Stuck(Exception):
+class Stuck(HeadgateError):
     """Report that too many jobs cannot be stopped."""
 
 

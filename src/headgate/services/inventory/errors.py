@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from headgate.base.errors import HeadgateError
 
-class InventoryError(Exception):
+
+class InventoryError(HeadgateError):
     """Base of the errors that callers see; `names.Invalid` is for requests that are invalid whatever the state."""
 
 

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 
 from msgspec.structs import replace
 
+from headgate.base.errors import HeadgateError
 from headgate.base.ids import fresh
 from headgate.base.tasks import unless
 from headgate.config.machines import FlatProvider
@@ -92,7 +93,7 @@ def _remembered(context: Context) -> Iterator[tuple[str, set[str]]]:
             yield zone, set(known.labels)
 
 
-class NoNodes(Exception):
+class NoNodes(HeadgateError):
     """Report that none of the nodesets is available; the text says why."""
 
 

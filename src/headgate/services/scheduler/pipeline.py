@@ -8,6 +8,7 @@ import time
 
 from msgspec.structs import replace
 
+from headgate.base.errors import HeadgateError
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import about
 from headgate.config.dynamic import TenantLayouts
@@ -61,7 +62,7 @@ FRESH_MIN = 5
 """Number of these places that are kept for triggers, however many results wait."""
 
 
-class FaultyEvent(Exception):
+class FaultyEvent(HeadgateError):
     """Report an event whose handling raises an error, which is the cause."""
 
     def __init__(self, waiting: Unread[Event]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from grpc import aio
 
+from headgate.base.errors import HeadgateError
 from headgate.store import types
 from headgate.store.etcd.address import EtcdAddress, parse
 from headgate.store.etcd.commits import EtcdCommits
@@ -204,7 +205,7 @@ async def connect(url: str) -> types.Backend:
     return await EtcdBackend.open(url)
 
 
-class Compacted(Exception):
+class Compacted(HeadgateError):
     """Report that etcd has dropped events that this watch has not received yet."""
 
 

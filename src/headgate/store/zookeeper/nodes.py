@@ -30,6 +30,7 @@ from zlib import crc32
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.store.types import Entry, Lease, StoreError
 from headgate.store.zookeeper.address import ZooKeeperAddress
 from headgate.store.zookeeper.wire import jute
@@ -58,7 +59,7 @@ _MARK = msgspec.json.encode({"headgate": FORMAT})
 _COUNTERS = [f"{BIRTHS}/{number:03d}" for number in range(BIRTHS_COUNT)]
 
 
-class Denied(Exception):
+class Denied(HeadgateError):
     """Report that the servers refuse access to a node."""
 
 

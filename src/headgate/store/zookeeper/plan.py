@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headgate.base.errors import HeadgateError
 from headgate.store.model import ancestors, inside
 from headgate.store.types import NAME_DIGITS, Append, At, Delete, Entry, Op, Put
 from headgate.store.zookeeper.nodes import Fact, birth_path, entry_of, lease_path, numbered_path
@@ -17,7 +18,7 @@ Known = Callable[[str], Fact | None]
 """Returns the known fact about a node; None: it does not exist. Raises ZooKeeperUnread."""
 
 
-class ZooKeeperUnread(Exception):
+class ZooKeeperUnread(HeadgateError):
     """Report that a node must be read first."""
 
 

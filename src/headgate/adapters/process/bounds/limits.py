@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headgate.base.errors import ExecutionError
+
 NO_CORE_BYTES = 1
 """Size limit of core dumps: with 0, the kernel still passes them to a program in /proc/sys/kernel/core_pattern."""
 PREFIX = "headgate-"
@@ -38,7 +40,7 @@ KILL_LOOK_INTERVAL_S = 0.01
 """Interval between two checks of killed processes, which need a moment to end and may fork meanwhile."""
 
 
-class Exceeded(Exception):
+class Exceeded(ExecutionError):
     """Report that a build has reached a limit; the message names the limit."""
 
 

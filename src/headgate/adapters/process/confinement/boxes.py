@@ -30,6 +30,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from headgate.base.errors import ExecutionError
+
 libc = ctypes.CDLL(None, use_errno=True)
 PLACE = "/mnt"
 """Mount point of the box: this directory exists on every machine, and all users may traverse it."""
@@ -226,7 +228,7 @@ def box_of(
     }
 
 
-class NoAccount(Exception):
+class NoAccount(ExecutionError):
     """Report that the container has no such user; the message is for people."""
 
 

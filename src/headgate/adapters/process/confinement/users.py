@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.base.errors import ExecutionError
+
 KIND = "user"
 PROGRAM = "setpriv"
 # SETPCAP lets setpriv empty the bounding set.
@@ -69,7 +71,7 @@ class BuildUser:
         self._claim.close()
 
 
-class NoUser(Exception):
+class NoUser(ExecutionError):
     """Report that all numbers are in use."""
 
 

@@ -30,6 +30,7 @@ from headgate.adapters.process.containers import podman
 from headgate.adapters.process.processes import ProcessKeeper, Sink
 from headgate.adapters.process.sandbox import Confined, Spaces
 from headgate.adapters.work.directory import remove
+from headgate.base.errors import ExecutionError
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_to_end
 from headgate.config.kinds.image import BadImageName, ImageName, allowed
@@ -68,7 +69,7 @@ volume_path = "{0}/volumes"
 """
 
 
-class NoImage(Exception):
+class NoImage(ExecutionError):
     """Report that a job cannot have its image; the message is for people."""
 
 
@@ -80,9 +81,8 @@ class Image:
     id: str
     digest: str
     store: Path
-    """Directory that contains `layers`."""
     layers: tuple[str, ...]
-    """Names of the layers, the uppermost first."""
+    """Names of the layers in the directory `store`, the uppermost first."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from secrets import token_hex
 
+from headgate.base.errors import HeadgateError
 from headgate.store.types import StoreError, TooLarge
 from headgate.store.zookeeper.wire import jute
 
@@ -22,11 +23,11 @@ URI = "zookeeper/zk-sasl-md5"
 _FIELD = re.compile(rb'([a-z-]+)=(?:"([^"]*)"|([^,]*))')
 
 
-class ZooKeeperConnectionLost(Exception):
+class ZooKeeperConnectionLost(HeadgateError):
     """Report that the connection broke; requests in flight may or may not have taken effect."""
 
 
-class ZooKeeperSessionExpired(Exception):
+class ZooKeeperSessionExpired(HeadgateError):
     """Report that the server has ended the session."""
 
 

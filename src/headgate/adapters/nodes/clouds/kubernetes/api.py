@@ -11,6 +11,7 @@ import httpx
 
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, Http, one_line, patience_s
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesCredentials
+from headgate.base.errors import CloudError
 from headgate.ports.clouds import CloudUnavailable
 
 PAGE_SIZE = 500
@@ -22,7 +23,7 @@ _AGAIN_S = 1.0
 _PATIENCE = (429, 503)
 
 
-class KubernetesRefused(Exception):
+class KubernetesRefused(CloudError):
     """Report that the cluster rejects a request; the text is the cluster's."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from headgate.adapters.nodes.clouds.http import CloudResponse, Http, Shared, one_line, patience_s
 from headgate.adapters.nodes.clouds.openstack.config import Place
+from headgate.base.errors import CloudError
 from headgate.ports.clouds import NODE_TAG, CloudUnavailable, LaunchFailed, MachineSpec, OverQuota
 
 SEND_MAX_S, STORE_MAX_S = 6 * 3600.0, 1800.0
@@ -45,7 +46,7 @@ class OpenStackRefused(LaunchFailed):
         self.status = status
 
 
-class NoService(Exception):
+class NoService(CloudError):
     """Report that the cloud has no service of this type."""
 
 
