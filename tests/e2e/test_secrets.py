@@ -185,10 +185,10 @@ def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Pat
         other = repositories.propose("code/lib", "steal", {"README": "x\n"})
         repositories.approve("code/lib", "steal")
         note = wait_for("the other change has an end", lambda: told(repositories, other, "gate", "code/lib"))
-        assert "its allowed-projects do not name it" in note
+        assert "its allowed-projects do not include it" in note
         early = repositories.propose("code/api", "early", {"zuul.yaml": (APP + secret).replace("noop", "publish")})
         note = wait_for("the early change has an end", lambda: told(repositories, early, "check"))
-        assert "post-review; pipeline check runs before review" in note
+        assert "is post-review, but pipeline check is not" in note
     finally:
         assert headgate.stop() == 0
     for file in tmp_path.rglob("*"):

@@ -82,6 +82,6 @@ def test_an_origin_is_read_as_browsers_write_it(tmp_path: Path) -> None:
         "ftp://a",
     ):
         with pytest.raises(
-            UserError, match=r"\[web\] dashboards: .* is no origin|dashboards is a URL whose host or port"
+            UserError, match=r"\[web\] dashboards: .* is not an origin|dashboards is a URL with an invalid host or port"
         ):
             said(wrong)

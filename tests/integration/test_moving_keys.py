@@ -128,7 +128,7 @@ def test_again_is_the_same_and_another_key_is_not_replaced_by_mistake(here: Path
     assert keys(here, "import", file).exit_code == 0 and keys(here, "show", "org/app").output == before
     assert openssl("rsa", "-pubout", "-passin", f"pass:{OLD}", given=pem.encode()).decode() == before
     other = exported(here, {path_of("hub", "org/app"): record(a_key()), path_of("hub", "org/b"): record(pem)})
-    assert "org/app (hub) has another key already; nothing was imported" in said(keys(here, "import", other))
+    assert "org/app (hub) already has another key; nothing was imported" in said(keys(here, "import", other))
     assert "org/b" not in keys(here, "show").output
     assert keys(here, "import", "--overwrite", other).exit_code == 0
     assert keys(here, "show", "org/app").output != before

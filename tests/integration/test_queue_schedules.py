@@ -161,7 +161,7 @@ async def test_the_server_posts_by_itself_and_people_and_programs_say_what(tmp_p
             return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", str(config), *words])
 
         made = await said("schedule", "fresh", "noon", "0 12 * * mon", '{"v": 1}', "--zone", "Europe/Berlin")
-        assert made.output == "noon: the next message is posted at 2027-03-01T11:00:00+00:00\n"
+        assert made.output == "noon: next message at 2027-03-01T11:00:00+00:00\n"
         listed = json.loads((await said("schedules", "q", "--json")).output)
         assert [(one["name"], one["body"], one["missed"]) for one in listed] == [("python", '{"v":1}', "skip")]
         assert (await said("schedule", "q", "bad", "soon", "x")).exit_code != 0

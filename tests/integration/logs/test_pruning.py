@@ -153,5 +153,5 @@ def test_the_command_removes_what_is_old_on_this_machine_and_says_it_before(tmp_
     settings.write_text(settings.read_text() + "[logs]\nkeep_days = 30\nartifacts_keep_days = 0\n")
     assert asked("--dry-run").splitlines()[0] == "logs of build old"
     assert {path.name for path in logs.iterdir()} == {"old", "runs", "young"}
-    assert asked().startswith("the logs of 1 builds and 0 other artifacts, 10 bytes were removed")
+    assert asked().startswith("the logs of 1 builds and 0 other artifacts, 10 bytes, and")
     assert {path.name for path in logs.iterdir()} == {"runs", "young"}
