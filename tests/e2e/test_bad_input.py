@@ -85,7 +85,7 @@ def test_depends_on_that_leads_nowhere_or_in_a_circle_is_told(headgate: Headgate
         note = told(headgate, "code/api", nowhere, pipeline)
         assert "ghost" not in note, "what is not proposed yet may come"
         for footer in ("code/lib/unknown/topic", "code/other/master/x"):
-            assert f"Depends-On: {footer}: no branch of a project is known by that name" in note
+            assert f"Depends-On: {footer}: no project has a branch of this name" in note
     one, two = proposed("one", "code/api/master/two"), proposed("two", "code/api/master/one")
     for topic in ("one", "two"):
         repositories.approve("code/api", topic)

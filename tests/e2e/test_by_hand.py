@@ -84,7 +84,7 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
     assert said.index("first") < said.index("second") < said.index("third")
     assert say(headgate, "status", "--url", headgate.url)[0] == 0, "without a terminal it ends by itself"
     status, said = gate("enqueue", "first")
-    assert status == 1 and "is in the pipeline already" in said
+    assert status == 1 and "is already in the pipeline" in said
     assert promote("third") == (0, "Now at the head of gate: git.example/code/api/master/third.\n")
     wait_for("it lands before those it overtook", lambda: landed(headgate, third))
     wait_for("the others are left", lambda: topics(headgate) == ["first", "second"])
@@ -118,7 +118,7 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
     head = headgate.repositories.head("code/api")
     commit = headgate.repositories.propose("code/api", "one", {"a": "x\n"})
     headgate.repositories.approve("code/api", "one")
-    waits = "It lands once it is opened again: the pipeline gate was closed by token: the release is cut."
+    waits = "The change lands once the closing ends: the pipeline gate was closed by token: the release is cut."
     wait_for("it is told to wait", lambda: waits in headgate.repositories.note("code/api", commit))
     headgate.kill()
     headgate.start()

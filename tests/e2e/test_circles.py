@@ -98,7 +98,10 @@ def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dea
     headgate.kill()
     headgate.start()
     assert wait_for("the alarm stands", alarms) == [text]
-    assert "ALARM: only a part has landed" in say(headgate, "status", "--once", "--url", headgate.url)[1]
+    assert (
+        "ALARM: changes that depend on each other have landed only in part"
+        in say(headgate, "status", "--once", "--url", headgate.url)[1]
+    )
     words = ("dequeue", "--url", headgate.url, *GATE, "--project", left, topic)
     assert say(headgate, *words) == (0, f"{topic} of {left} was taken out of gate.\n")
     wait_for("it ends", lambda: not alarms())

@@ -66,7 +66,7 @@ def _looked_at(url: str, tmp_path: Path) -> None:
         expect(page.locator("main")).not_to_contain_text("orders")
         page.get_by_role("button", name="Log out").click()
         _enter(page, KEY)
-        expect(page.locator("tbody")).to_contain_text("50 messages a partition, then refuse")
+        expect(page.locator("tbody")).to_contain_text("50 messages per partition, then refuse")
         _shoot(page, "queues")
         page.get_by_role("link", name="orders").click()
         expect(page.locator("h1")).to_have_text(f"{APP}: orders")

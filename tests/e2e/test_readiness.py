@@ -121,7 +121,7 @@ def test_what_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
     repositories = headgate.repositories
     upper = repositories.propose(API, "upper", {"a": "x\n"}, message="upper\n\nDepends-On: code/lib/master/lower")
     told = note(headgate, upper, "Headgate (check)", "SUCCESS")
-    assert "code/lib/master/lower: there is no such change; it does not count until it is proposed" in told
+    assert "code/lib/master/lower: there is no such change; it is ignored until it is proposed" in told
     repositories.propose("code/lib", "lower", {"b": "x\n"})
     wait_for("it is tested anew, on it", lambda: "no such change" not in repositories.note(API, upper))
     repositories.approve(API, "upper")

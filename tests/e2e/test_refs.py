@@ -175,7 +175,7 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
     status, said = refs(headgate, "enqueue", "refs/tags/v9")
     assert status == 1 and f"{API} has no ref 'refs/tags/v9'" in said
     status, said = refs(headgate, "enqueue", "v9")
-    assert status == 1 and "it is a whole name, such as refs/tags/v1" in said
+    assert status == 1 and "it must be a full ref name, such as refs/tags/v1" in said
     status, said = refs(headgate, "enqueue", "refs/tags/before", "--parameter", "where=nowhere", "--parameter", "x=1")
     assert status == 1 and "where: it is a selection among here, there; x: there is no such parameter" in said
     assert refs(headgate, "enqueue", "refs/tags/before", "--parameter", "where=there")[0] == 0
@@ -192,7 +192,7 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
     wait_for("it runs", lambda: [j for i in headgate.items("release") for j in i["jobs"] if j["running"]])
     note(headgate, held, "Starting release jobs.")
     status, said = refs(headgate, "enqueue", "refs/tags/held")
-    assert status == 1 and "is in the pipeline already" in said
+    assert status == 1 and "is already in the pipeline" in said
     assert refs(headgate, "dequeue", "refs/tags/held") == (0, f"refs/tags/held of {API} was taken out of release.\n")
     note(headgate, held, "Headgate (release, refs/tags/held):", "Build canceled.")
     status, said = refs(headgate, "dequeue", "refs/tags/held")

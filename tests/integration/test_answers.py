@@ -63,7 +63,7 @@ CASES = {
     "no pipeline takes proposals": Case(
         proposed,
         "tenant example",
-        "not tested before it is approved: then gate takes it up",
+        "not tested before it is approved; after that it enters gate",
         lambda t: t.replace("event: change-proposed", "event: ref-updated"),
     ),
     "too many dependencies": Case(

@@ -111,7 +111,7 @@ async def test_what_has_landed_is_started_again_and_stopped_by_hand(
 
     running.runner.hold = asyncio.Event()
     status, text = await ask("enqueue", "gate")
-    assert status == 409 and "of git.example/code/api has landed already" in text
+    assert status == 409 and "of git.example/code/api has already landed" in text
     assert await ask("enqueue", "check") == (200, "true")
     assert await ask("dequeue", "check") == (200, "true")
     gone = await running.history.result_of("one", "check")
@@ -196,11 +196,11 @@ async def test_what_the_pipeline_made_of_it_is_the_answer(
     for change in ("one", "two"):
         assert (await ask("enqueue", change))[0] == 200
     status, text = await ask("enqueue", "one")
-    assert status == 409 and "is in the pipeline already" in text
+    assert status == 409 and "is already in the pipeline" in text
     two = {"pipeline": "gate", "changes": ["git.example/code/api/master/two"]}
     assert (await client.post(f"{TENANT}/promote", json=two, headers=TOKEN)).status_code == 200
     again = await client.post(f"{TENANT}/promote", json=two, headers=TOKEN)
-    assert again.status_code == 409 and "at the head already" in again.text
+    assert again.status_code == 409 and "already at the head" in again.text
     assert (await ask("dequeue", "two"))[0] == 200
     hold.set()
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"

@@ -1,4 +1,4 @@
-"""Apply events and answers to the state.  Answers about an abandoned base find no buildset and change nothing."""
+"""Apply events and answers to the state.  An answer about an abandoned base matches no buildset and changes nothing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, with_
 from headgate.gate.state.world import World
 
 ENQUEUED_MAX = 500
-"""Limit of changes that one event enqueues: the first ones in the order of their keys."""
+"""Limit on the changes that one event enqueues; the first in the order of keys are enqueued."""
 
 
 def rippled(state: State, event: TriggerEvent, world: World, actions: list[Action]) -> State:
-    """Enqueue the open changes that the event concerns if it triggers the pipeline."""
+    """Enqueue the open changes that the event is about, provided that it triggers the pipeline."""
     for change in _concerned(event, world) if triggers(world.pipeline, event) else ():
         state = enqueue(state, change, derived(event.id, change.key), world, actions)
     return state
@@ -40,7 +40,8 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
     own = event.change
     if event.kind is EventKind.PARENT_ENQUEUED:
         needed = needs(own, world)
-        ours = {change.key for change in (*needed.changes, *needed.circle)}  # they would enqueue each other for ever
+        # Excluded, as changes that need each other would enqueue each other endlessly.
+        ours = {change.key for change in (*needed.changes, *needed.circle)}
         found = [change for change in needed_by(own.key, world) if change.key not in ours]
     else:
         every = (s.change for s in world.change_states.values() if s.open and s.change.project == own.project)
@@ -49,14 +50,14 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
 
 
 def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: World, actions: list[Action]) -> State:
-    """Return the state with an item for the occasion. If the occasion can start nothing, record a failure at once, so
-    that anyone who waits for it learns why."""
+    """Return the state with an item for the occasion. If the occasion cannot start anything, record a failure at once,
+    so that anybody who waits for it learns why."""
     change = event.change
-    # The item may stand here from an earlier time that the event was absorbed.
+    # The item may exist already if the event was absorbed before.
     after = state if occasion.problem else enqueue(state, change, event.id, world, actions)
     if after is not state or state.find(change.key) is not None:
         return after
-    nothing = f"nothing is done about it: {change.project} has no jobs in {world.pipeline.name} for {change.branch}"
+    nothing = f"it starts nothing: {change.project} has no jobs in {world.pipeline.name} for {change.branch}"
     why = occasion.problem or nothing
     id = derived("item", world.tenant, world.pipeline.name, change.key, event.id)
     item = Item(id=id, change=change, event=event.id, enqueued_ms=world.now_ms, problem=why)
@@ -67,8 +68,8 @@ def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: Wor
 def absorb(  # noqa: C901 - one case for each kind of event
     state: State, event: TriggerEvent | works.Answer | works.Managed, world: World, actions: list[Action]
 ) -> State:
-    """Return the state after `event`, and append the actions that follow to `actions`. To absorb an event twice has the
-    same effect as once."""
+    """Return the state after `event`, and append the resulting actions to `actions`. Absorbing an event twice has the
+    same effect as absorbing it once."""
     match event:
         case TriggerEvent() if event.kind.ripples:
             return rippled(state, event, world, actions)
@@ -81,13 +82,13 @@ def absorb(  # noqa: C901 - one case for each kind of event
         case works.BuildEnded() | works.BuildPaused() | works.BuildFailing():
             return worded(state, event, world, actions)
         case works.Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
-            # Where nothing lands or is revealed, a person's order replaces the requirements.
+            # If the pipeline neither lands changes nor is post-review, a person's order replaces the requirements.
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, actions, exempt=exempt, by_hand=by_hand)
         case works.Dequeue(key=key, why=why, commit=commit, event=enqueued):
             if enqueued and not has(state, key, commit, enqueued):
                 return state
-            # People also say with a dequeue order that an alarm about the change is dealt with.
+            # People also use a dequeue order to end an alarm about the change.
             if why and not has(state, key, commit):
                 return dealt_with(state, key)
             return dequeued(state, key, world, actions, why, commit)
@@ -96,12 +97,12 @@ def absorb(  # noqa: C901 - one case for each kind of event
         case works.RerunBuild():
             return rerun(state, event)
         case works.Promote(keys=keys):
-            # All of the named changes move or none, as the answer to the person says.
+            # Either all named changes move or none, as the answer to the person promises.
             back = any(state.find(key) is None or why_withheld(event, key, state, world) for key in keys)
             return state if back else promoted(state, event, world, actions)
         case works.LayoutChanged(taken_over=taken_over):
-            # A new configuration enables a disabled pipeline again. A scheduler that merely takes over must not do
-            # that.
+            # A new configuration enables a disabled pipeline again. A scheduler that only takes over the pipeline must
+            # not do that.
             fresh = state if taken_over else replace(state, failures=0, disabled=False)
             return reconfigured(fresh, world, actions)
         case _:
@@ -113,58 +114,59 @@ def triggered(state: State, event: TriggerEvent, world: World, actions: list[Act
     if event.kind is EventKind.REF_UPDATED and world.dependent:
         state = _moved(state, change, world, actions)
     parted: tuple[Change, ...] = ()
-    """Changes that were tested as one with an older patchset of this change."""
+    """Changes that were tested together with an older patchset of this change."""
     if event.kind is EventKind.ABANDONED:
         own = world.change_states.get(change.key)
         if own is not None and own.open and own.change.commit == change.commit:
-            return state  # it was abandoned before it came to its known state
-        # If a newer patchset is open, only the abandoned one leaves.
+            return state  # the event is outdated: the patchset was restored since
+        # If a newer patchset is open, only the abandoned patchset leaves.
         newer = own is not None and own.open
         state = dequeued(state, change.key, world, actions, commit=change.commit if newer else "", withdrawn=True)
-    # In a dependent pipeline, an old patchset could land, so it leaves whatever the configuration says.
+    # In a dependent pipeline, an old patchset could land, so it leaves regardless of the configuration.
     elif change.is_change and (world.pipeline.dequeue_on_new_patchset or world.dependent):
         state, parted = _without_old_patchset(state, change, world, actions)
     if triggers(world.pipeline, event, world.change_states.get(change.key)):
         current = world.change_states.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
-            return state  # a newer patchset is known already, and brings its own event
+            return state  # a newer patchset is known already, and has its own event
         state = enqueue(state, change, event.id, world, actions, answered=attempted(event, current, world))
     if event.fresh:
         state = _with_dependents(state, event, world, actions)
     for other in parted:
-        # They are not proposed again, so no event of their own will bring them back.
+        # They were not proposed again, so no event of their own will enqueue them again.
         if state.find(other.key) is None:
             state = enqueue(state, other, derived(event.id, "parted", other.key), world, actions)
     return state
 
 
 def _with_dependents(state: State, event: TriggerEvent, world: World, actions: list[Action]) -> State:
-    """Return the state with the changes enqueued that need the event's change and were tested without it."""
+    """Enqueue the changes that need the event's change and were tested without it; return the state."""
     for other in needed_by(event.change.key, world):
-        news = replace(event, change=other, happening=None)  # its own forge may be another one, without a word for that
+        # `happening` is dropped, as the other change may be at another forge, with other terms.
+        news = replace(event, change=other, happening=None)
         if triggers(world.pipeline, news, world.change_states.get(other.key)):
             state = enqueue(state, other, event.id, world, actions)
     return state
 
 
 def _moved(state: State, update: Change, world: World, actions: list[Action]) -> State:
-    """Return the state after somebody else moved a branch: items that rest on its old head start again, and so does
-    everything behind them.
+    """Return the state after somebody else moved a branch: items that are based on its old head start again, and so do
+    all items behind them.
 
-    A queue with an item that a forge has been asked to merge into the branch stays as it is: the forge's answer says
-    who moved the branch.
+    A queue with an item that a forge is merging into the branch stays unchanged: the forge's answer will show who moved
+    the branch.
     """
     for queue in state.queues:
         if any(_merging(item, update, world) for item in queue.items):
             continue
         begun = (one for one in queue.items if one.buildset is not None and one.buildset.landing)
-        # Heads that are being pushed now count as ours before the push is answered: the two events may come in any
-        # order.
+        # Commits that are being pushed count as our own before the push is answered, as the two events may arrive in
+        # either order.
         landing = {commit_of(one, change) for one in begun for change in one.changes}
         if update.commit in landing or update.commit in queue.landed_as:
-            continue  # this queue moved it
+            continue  # this queue moved the branch
         items, resting = list[Item](), set(queue.landed)
-        """`resting`: ids of landed buildsets that items still rest on, and of the buildsets that rest on these."""
+        """`resting`: ids of landed buildsets that items are still based on, and of the buildsets on top of these."""
         for item in queue.items:
             buildset = item.buildset
             old = buildset is not None and buildset.ahead in resting and update.old_commit in queue.landed_as
@@ -179,15 +181,15 @@ def _moved(state: State, update: Change, world: World, actions: list[Action]) ->
 
 
 def _merging(item: Item, update: Change, world: World) -> bool:
-    """Return whether a forge has been asked to merge the item into the branch that was updated."""
+    """Return whether a forge is merging the item into the branch that was updated."""
     if item.buildset is None or not item.buildset.landing or update.connection not in world.merging:
         return False
     return any((one.project, f"refs/heads/{one.branch}") == (update.project, update.ref) for one in item.left)
 
 
 def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool) -> bool:
-    """Return whether the item rests on the head that the branch had before the update. `old`: its buildset was begun
-    before a landing from here brought the branch to that head."""
+    """Return whether the item is based on the head that the branch had before the update. `old`: its buildset began
+    before a landing of this queue moved the branch to that head."""
     own = {(one.project, f"refs/heads/{one.branch}") for one in item.changes if one.is_change}
     on_it = (update.project, update.ref) in own
     if not on_it or buildset.landing or item.epilogue or buildset.state is None:
@@ -198,7 +200,7 @@ def _lost_its_base(item: Item, buildset: BuildSet, update: Change, *, old: bool)
 def _without_old_patchset(
     state: State, change: Change, world: World, actions: list[Action]
 ) -> tuple[State, tuple[Change, ...]]:
-    """Return the state without an older patchset of the change, and the changes that were tested as one with it."""
+    """Return the state without an older patchset of the change, and the changes that were tested together with it."""
     found = state.find(change.key)
     own = found[1].of(change.key) if found is not None else None
     known = world.change_states.get(change.key)
@@ -219,19 +221,22 @@ def dequeued(
     *,
     withdrawn: bool = False,
 ) -> State:
-    """Return the state without the live items of this change; cancel their builds that are under way.
+    """Return the state without the live items of this change; cancel their running builds.
 
-    `commit`: take only this patchset out.  An item that is landing stays: the answer to its landing decides.  `why`:
-    the reason that people read, whether or not they know of the item.  `withdrawn`: report what was to land together
-    with the change as failed, because its people do not know of the withdrawal.
+    An item that is landing stays: the answer to its landing decides.
+
+    - `commit`: dequeue only this patchset.
+    - `why`: the reason that is reported, even if the item has not been announced.
+    - `withdrawn`: report changes that would land together with this one as failed, as their people do not know of the
+      withdrawal.
     """
     for _, item in list(state.items()):
         landing, own = item.buildset is not None and item.buildset.landing, item.of(key)
         if item.live and own is not None and commit in ("", own.commit) and not landing:
-            # An earlier round may have replaced the queue.
+            # An earlier iteration may have replaced the queue.
             queue = next(queue for queue in state.queues if item in queue.items)
             if withdrawn and (item.others or item.landed):
-                item = replace(item, problem=f"{key}, which goes together with it, was withdrawn")
+                item = replace(item, problem=f"{key}, which must land together with it, was withdrawn")
                 queue = leave(queue, item, "FAILURE", world, actions, tested=False)
             else:
                 report = bool(why or item.landed) or knows(item, world)
@@ -242,7 +247,7 @@ def dequeued(
 
 
 def stopped(state: State, work: works.CancelBuild, world: World, actions: list[Action]) -> State:
-    """Return the state once somebody stopped a build: it is cancelled, and its job did not pass."""
+    """Return the state after somebody canceled a build: its job counts as failed."""
     found = running(state, work.build)
     if found is None:
         return state
@@ -270,8 +275,8 @@ def answered(state: State, answer: works.MergeAnswer | works.LandAnswer, world: 
 
 def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: works.MergeAnswer) -> BuildSet:
     """Return the buildset with the merger's answer. A conflict of a live item ahead only blocks it; any other conflict
-    counts as its own, including one of an item that is there only for its sake."""
-    # The answer was absorbed before.
+    counts as its own, including that of an item that is ahead only as its dependency."""
+    # Otherwise the answer was absorbed before.
     if buildset.merge is not Phase.RUNNING:
         return buildset
     if answer.ok:
@@ -287,10 +292,10 @@ def _answered_landing(
     next = item.successor
     before = len(actions)
     state = with_queue(state, landed(queue, replace(item, successor=None), answer, world, actions))
-    if answer.differs and len(actions) > before:  # otherwise the answer repeats what is known
+    if answer.differs and len(actions) > before:  # otherwise the answer is a repetition
         own = [one for one in item.left if one.key == answer.change] or [item.change]
         state = strayed(state, own[0], answer.commit, world.now_ms)
-    # A change that has landed takes no further patchset: what is to follow is proposed as another change.
+    # A landed change accepts no further patchset: follow-ups must be proposed as another change.
     if next is None or answer.ok:
         return state
     state = dequeued(state, next.change.key, world, actions)

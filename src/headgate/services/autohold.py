@@ -1,7 +1,7 @@
-"""Hold everything that failed builds used, on executors, until a scheduler releases it in time.
+"""Hold everything that failed builds used, on executors, until a scheduler marks the hold as expired.
 
-The store alone decides at any moment what is held. Executors and launchers compare themselves with it, so that none of
-them needs to remember.
+The store alone determines what is held at any moment. Executors and launchers reconcile their state with it, so none of
+them needs to remember anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headgate.store.types import At, Conflict, Entry, StoreError, Unavailable
 log = logging.getLogger("headgate.autohold")
 
 ATTEMPTS_MAX = 16
-"""Limit of attempts to write a request that other processes write, too."""
+"""Limit on the attempts to write a request that other processes also write."""
 RETRY_S = 1.0
 WAIT_MAX_S = 3_600.0
 """Longest wait before the clock is checked again."""
@@ -39,14 +39,14 @@ def hold_requests(map: Map, mirror: Mirror) -> list[HoldRequest]:
 
 
 def held_builds(requests: Iterable[HoldRequest]) -> list[HeldBuild]:
-    """Return the builds that are held now."""
+    """Return the currently held builds."""
     return [one for request in requests for one in request.builds if not one.over]
 
 
 async def held_in_store(context: Context) -> set[str]:
     """Return the ids of held builds from the store, not from a mirror; wait until the store answers."""
-    # At its start an executor deletes what nobody holds, so an empty answer from a mirror that is not filled yet would
-    # cost held builds.
+    # At its start an executor deletes everything that is not held, so an empty answer from a mirror that is not yet
+    # filled would delete held builds.
     while True:
         try:
             found = await context.store.list(context.map.hold_requests.path)
@@ -82,7 +82,7 @@ class BuildHolder:
     async def _keep(self) -> None:
         if self._keeper is not None:
             builds = held_builds(hold_requests(self._context.map, self._context.mirror))
-            # With a node request, the launcher keeps the machines; only the executor's own are kept here.
+            # With a node request, the launcher keeps the machines; the keeper preserves only the executor's own.
             own = [one for one in builds if one.executor == self._context.settings.hostname and not one.request]
             await self._keeper.keep([one.build for one in builds], [name for one in own for name in one.machines])
 
@@ -90,7 +90,7 @@ class BuildHolder:
         self, claim: Claim, spec: BuildSpec, result: str | None, directory: str, machines: Sequence[str]
     ) -> str:
         """Hold a build; see `ports.work.Contact.hold`."""
-        # A build that stands alone belongs to no buildset, so no autohold is meant for it.
+        # A manually started build belongs to no buildset, so no autohold applies to it.
         if self._keeper is None or claim.request.waited or result not in RESULTS:
             return ""
         # One at a time, or several builds that end together would exceed the limit.
@@ -103,8 +103,8 @@ class BuildHolder:
         held = held_builds(hold_requests(self._context.map, self._context.mirror))
         if sum(one.executor == self._context.settings.hostname for one in held) >= self._builds_max:
             return (
-                f"It is not held, although somebody asked for that: this executor holds {self._builds_max} builds "
-                "already ([executor] held_builds_max)"
+                f"It is not held although an autohold request matches it: this executor already holds "
+                f"{self._builds_max} builds ([executor] held_builds_max)"
             )
         try:
             return await self._taken(claim, spec, directory, machines)
@@ -123,10 +123,10 @@ class BuildHolder:
         return next((one for one in requests if any(held.build == build for held in one.builds)), None)
 
     async def _taken(self, claim: Claim, spec: BuildSpec, directory: str, machines: Sequence[str]) -> str:
-        """Take a place for the build. Raise StoreError."""
+        """Record the hold of the build. Raise StoreError."""
         context = self._context
         node_request = next((one for one in _node_requests(context) if one.build == spec.build), None)
-        # The nodes' own names say nothing to people; the launcher's do.
+        # The names of the nodes do not identify machines to people; the launcher's names do.
         if node_request is not None:
             machines = [str(host.get("headgate_machine", node)) for node, host in spec.hosts.items()]
         for _ in range(ATTEMPTS_MAX):
@@ -148,8 +148,8 @@ class BuildHolder:
         return ""
 
     async def _written(self, claim: Claim, request: HoldRequest, build: HeldBuild) -> bool:
-        """Return whether the hold is recorded and the mirror shows it; False if the request has changed meanwhile.
-        Raise StoreError."""
+        """Return whether the hold is recorded and the mirror shows it; False if the request has changed in the
+        meantime. Raise StoreError."""
         context, place = self._context, self._context.map.hold_requests(request.id).record
         entry = await answered(claim.session, lambda: context.store.get(place.path))
         known = readable(entry, HoldRequest) if entry is not None else None
@@ -157,7 +157,7 @@ class BuildHolder:
             await _seen(context.mirror, place.path, entry)
             return False
         if all(one.build != build.build for one in known.builds):
-            # Others have used up its count meanwhile.
+            # Other builds have used up its count in the meantime.
             if known.expired_ms:
                 await _seen(context.mirror, place.path, entry)
                 return False
@@ -170,7 +170,7 @@ class BuildHolder:
                 raise
             except Conflict as moved:
                 log.debug("%s", moved)
-                # The mirror may be behind what made this fail; the next attempt must see it.
+                # The mirror may lag behind the write that caused the conflict; the next attempt must see it.
                 entry = await answered(claim.session, lambda: context.store.get(place.path))
                 await _seen(context.mirror, place.path, entry)
                 return False
@@ -194,7 +194,7 @@ def _description(request: HoldRequest, build: HeldBuild) -> str:
 
 
 class Expiring:
-    """Mark expired holds for release, and delete requests that are over. Several processes may do so at once."""
+    """Mark expired holds for release, and delete finished requests. Several processes may do so at once."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -217,7 +217,7 @@ class Expiring:
 
     async def _expire(self, session: Session, request: HoldRequest) -> None:
         context, place = self._context, self._context.map.hold_requests(request.id).record
-        # Only the entry that was looked at may be replaced: executors add builds to it.
+        # Only the entry that was read may be replaced, because executors add builds to it.
         entry, left = context.mirror.get(place.path), request.at(context.now_ms())
         if entry is None or left == request:
             return
@@ -231,7 +231,7 @@ class Expiring:
 
 
 async def _seen(mirror: Mirror, path: str, entry: Entry | None) -> None:
-    """Wait until the mirror shows a known entry as the store has it, or no longer shows it."""
+    """Wait until the mirror shows the entry in the store's version, or no longer shows it."""
     with mirror.part(path) as part:
         while (shown := mirror.get(path)) is not None and (entry is None or shown.version < entry.version):
             await part.moved(part.moves)

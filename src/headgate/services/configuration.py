@@ -1,7 +1,7 @@
-"""Keep tenants and their configuration as the store has them: every process makes the same layout.
+"""Load tenants and their configuration from the store, so that every process builds the same layout.
 
-The layout record names the content of every branch; texts are taken up only when they are exactly that content, so
-a process never runs with half of a change that is being written.
+The layout record contains a digest of the content of every branch.  Texts are used only if they match that digest, so a
+process never runs with a half-written change.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ log = logging.getLogger("headgate.configuration")
 file_log = logging.getLogger("headgate.tenants")
 
 Tenants = Callable[[], Mapping[str, Tenant]]
-"""Returns the tenants as they are configured now, by name."""
+"""Returns the currently configured tenants, by name."""
 
 
 class LoadedBranch(NamedTuple):
-    """Describe a branch as a process has loaded it."""
+    """Describe a branch as loaded by this process."""
 
     stored: str
-    """Digest of everything that is stored of the branch."""
+    """Digest of everything that is stored for the branch."""
     content: str
     """Digest of the part of the branch that this tenant reads."""
     parsed: ParsedBranch
     held: str = ""
-    """Digest of the branch's present content if it is not in force; empty if it is."""
+    """Digest of the branch's present content if it is not in effect; empty if it is."""
     refused: ParsedBranch | None = None
-    """That content, as far as it is still stored."""
+    """That content, if it is still stored."""
 
 
 class Configuration:
@@ -60,12 +60,12 @@ class Configuration:
         self._texts = context.mirror.part(context.map.config.path, self._record.path)
         self._layouts = TenantLayouts.of(tenant, {}, cache)
         self._of: tuple[Tenant, Mapping[str, Protection], Tenant] = tenant, {}, tenant
-        """The tenant, its forges' branch protections, and the tenant with these protections applied, for which layouts
-        are made."""
+        """The tenant, its forges' branch protections, and the tenant with these protections applied, which is the basis
+        of layouts."""
         self._version = self._tried = -1
         self._taken: dict[str, dict[str, LoadedBranch]] = {}
         self._broken: Exception | None = None
-        """Why no layout could be made from the texts; None if one could."""
+        """Why no layout could be built from the texts; None if one could."""
         self._logged: Exception | None = None
         self.loaded = asyncio.Event()
         """Set once a configuration has been loaded."""
@@ -78,19 +78,19 @@ class Configuration:
 
     @property
     def layouts(self) -> TenantLayouts:
-        """Return the layouts last loaded, even while the record cannot be read or used."""
+        """Return the last loaded layouts, even while the record cannot be read or used."""
         try:
             self.current()
         except Undecodable:
-            pass  # it is logged
+            pass  # the decoder has logged it
         except Exception as error:
             if error is not self._logged:
                 self._logged = error
-                log.exception("tenant %s: nothing can be made of its configuration", self.tenant.name)
+                log.exception("tenant %s: no layout can be built from its configuration", self.tenant.name)
         return self._layouts
 
     def without(self, pipeline: str) -> str:
-        """Return why the pipeline no longer exists, for people; empty if it exists, or if that is unknown."""
+        """Return a message about why the pipeline no longer exists; empty if it exists, or if that is unknown."""
         landed = self.layouts.landed
         if pipeline in landed.pipelines or _torn(landed):
             return ""
@@ -100,16 +100,16 @@ class Configuration:
         self, fresh: Mapping[str, Mapping[str, str]], protections: Mapping[str, Protection]
     ) -> frozenset[tuple[str, str]]:
         """Return (project, branch) of branches whose stored content, with the digests in `fresh` (project -> branch ->
-        digest), must not take effect. Other content of each of these branches is in force; branches take part as
-        `protections` say.
+        digest), must not take effect because other content of these branches is in effect. `protections` determine
+        which branches are included.
 
-        None when nothing is in force.
+        The result is empty if no configuration is in effect.
         """
         try:
             if not self.current():
                 return frozenset()
         except Exception as error:
-            log.error("tenant %s: there is no earlier configuration to keep: %s", self.tenant.name, error)
+            log.error("tenant %s: no earlier configuration could stay in effect: %s", self.tenant.name, error)
             return frozenset()
         parsed: dict[str, dict[str, ParsedBranch]] = {}
         for source in self.tenant.protected(protections).projects:
@@ -129,15 +129,15 @@ class Configuration:
         return tuple(error for error in layout.errors if error not in before)
 
     def current(self) -> bool:
-        """Load what the mirror shows. Return True if `layouts` matches the record; decide nothing before. Raise
-        Undecodable, or any other obstacle, until the texts change."""
+        """Load the configuration from the mirror. Return True if `layouts` matches the record; until then, callers must
+        not decide anything. Raise Undecodable, or any other error, until the texts change."""
         mirror = self._context.mirror
         entry = mirror.get(self._record.path)
         if entry is None:
             return False
         if entry.version == self._version:
             return True
-        # Nothing has moved since the last attempt, so it would end the same way.
+        # Nothing has changed since the last attempt, so another one would have the same result.
         if self._texts.moves == self._tried:
             if self._broken is not None:
                 raise self._broken
@@ -145,11 +145,11 @@ class Configuration:
         record = layout_at(self._record, mirror)
         if record is None:
             raise Undecodable(self._record.path, "it is damaged")
-        # This is noted before the attempt, so that a failing one is not repeated at each question.
+        # Noted before the attempt, so that a failing one is not repeated at each call.
         self._tried, self._broken = self._texts.moves, None
         try:
             if not self._take(record):
-                return False  # texts of a later record are being written: that record follows
+                return False  # texts of a later record are being written, and that record follows
         except Exception as error:
             self._broken = error
             raise
@@ -159,14 +159,14 @@ class Configuration:
 
     def _take(self, record: LayoutRecord) -> bool:
         found: dict[str, dict[str, LoadedBranch]] = {}
-        # Applying protections walks all projects, so the result is kept.
+        # Applying protections iterates over all projects, so the result is cached.
         if self._of[:2] != (self.tenant, record.protections):
             self._of = self.tenant, record.protections, self.tenant.protected(record.protections)
         tenant = self._of[2]
         for source in tenant.projects:
             wanted = record.branches.get(source.project, {})
             branches = self._project(source, wanted, record.held.get(source.project, {}))
-            # All projects or none: a layout must not mix two readings.
+            # All projects or none, because a layout must not mix two versions.
             if branches is None:
                 return False
             found[source.project] = branches
@@ -182,19 +182,20 @@ class Configuration:
     def _project(
         self, source: TenantProject, wanted: Mapping[str, str], apart: Mapping[str, HeldConfiguration]
     ) -> dict[str, LoadedBranch] | None:
-        """Return the branches that take part, or None if the texts are not those `wanted`. For a branch held
-        `apart`, its own texts show what is wrong with it, and are the base of changes there."""
+        """Return the included branches, or None if the texts do not match `wanted`. For a branch in `apart`, whose
+        present content is not in effect, also return that content: it shows the errors, and changes there are based on
+        it."""
         had = self._taken.get(source.project, {})
         wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
         now = [(branch, digest, apart[branch].digest if branch in apart else "") for branch, digest in wanted.items()]
-        # Parsing is costly, and a push changes one project, so the others keep what they have.
+        # Parsing is expensive, and a push changes only one project, so the others are reused.
         if [(branch, taken.stored, taken.held) for branch, taken in had.items()] == now:
             return had
         texts = recall(self._context, source.project)
         out: dict[str, LoadedBranch] = {}
         for branch, digest, new in now:
             own = texts.get(branch, {})
-            # Texts that a layout uses are kept beside newer ones while these are held back.
+            # While newer texts are not in effect, the texts that the layout uses are stored separately.
             files = own if content_of(own) == digest else former(self._context, source.project, digest)
             if files is None:
                 return None
@@ -208,7 +209,7 @@ class Configuration:
 
 
 def _torn(layout: Layout) -> bool:
-    """Return whether a config-project has errors, so that pipelines may be missing that nobody removed."""
+    """Return whether a config-project has errors, so that pipelines may be missing although nobody removed them."""
     found = layout.findings
     of = (errors for (project, _), errors in found.files.items() if layout.source(project).trusted)
     refused = (e for s, e in found.refused.items() if s.kind == "pipeline" and s.name not in layout.pipelines)
@@ -222,8 +223,8 @@ def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, st
 
 
 def protection(context: Context, source: TenantProject) -> Protection | None:
-    """Return what the forge reports of its branches, as the mirror shows it; None if it reports nothing, or if that
-    does not matter."""
+    """Return the branch protections that the forge reports for the project, from the mirror; None if it reports none,
+    or if the tenant does not select branches by protection."""
     place = context.map.cache.connection(source.connection).protection(source.project).record
     entry = context.mirror.get(place.path) if source.is_selective else None
     if entry is None:
@@ -235,7 +236,7 @@ def protection(context: Context, source: TenantProject) -> Protection | None:
 
 
 def stored_branches(context: Context, project: str) -> dict[str, ConfigBranch]:
-    """Map each branch to its stored record, as far as the mirror can read it, with the default branch first."""
+    """Map each branch to its stored record, without unreadable ones, with the default branch first."""
     place = context.map.config.cache(project)
     found: dict[str, ConfigBranch] = {}
     for entry in context.mirror.under(place.path):
@@ -246,7 +247,7 @@ def stored_branches(context: Context, project: str) -> dict[str, ConfigBranch]:
 
 
 def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
-    """Return the stored texts of the project as branch to path to text. Omit a text of which pieces are missing."""
+    """Return the stored texts of the project: branch -> path -> text. Omit incomplete texts."""
     place = context.map.config.cache(project)
     entries = context.mirror.under(place.path)
     found: dict[str, dict[str, str]] = {}
@@ -260,7 +261,8 @@ def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
 
 
 def former(context: Context, project: str, digest: str) -> dict[str, str] | None:
-    """Return the texts with this digest that some branch of the project had, as path to text; None if they are gone."""
+    """Return the texts with this digest that a branch of the project used to have: path -> text; None if they are
+    gone."""
     place = context.map.config.former(project).content(digest)
     entries, found = context.mirror.under(place.path), dict[str, str]()
     for entry in entries:
@@ -272,7 +274,7 @@ def former(context: Context, project: str, digest: str) -> dict[str, str] | None
 
 
 def readers(tenants: Iterable[Tenant]) -> dict[str, list[TenantProject]]:
-    """Map each canonical project to the ways in which tenants read it. The cache is shared, so it holds everything that
+    """Map each canonical project to its entries in all tenants. The cache is shared, so it must contain everything that
     any of them reads."""
     found: dict[str, list[TenantProject]] = {}
     for tenant in tenants:
@@ -287,8 +289,11 @@ def conf_of(text: str, path: str) -> SystemConf:
 
 
 class Tenancy(Mapping[str, Configuration]):
-    """Name -> configuration in effect, always as the mirror shows them.  Nothing until a scheduler wrote the file,
-    except in the process that has read it.  A tenant keeps its object while it exists: its contents change."""
+    """Map the name of each tenant to its configuration in effect, as the mirror shows it.
+
+    It is empty until a scheduler has written the tenant file, except in the process that has read the file. A tenant
+    keeps its `Configuration` object while it exists; only the contents of the object change.
+    """
 
     def __init__(
         self,
@@ -299,7 +304,7 @@ class Tenancy(Mapping[str, Configuration]):
         cache: ParseCache | None = None,
         read: tuple[SystemConf, TenantFile] | None = None,
     ) -> None:
-        """Make the tenancy. `read` is the file as this process read it, which counts until `follow`."""
+        """Create the tenancy. `read` is the file as this process read it, which is used until `follow` is called."""
         self._context, self._connections = context, connections
         self._cache = cache or ParseCache(budgets=budgets)
         self._version, self._digest = -1, ""
@@ -307,7 +312,7 @@ class Tenancy(Mapping[str, Configuration]):
         self._file = TenantFile({})
         self._refused: RepositoryProblem | None = None
         self.follows = read is None
-        """Whether tenants come from the store."""
+        """Whether tenants are read from the store."""
         if read is not None:
             self._take(read[1])
             self._digest = read[0].digest
@@ -324,19 +329,18 @@ class Tenancy(Mapping[str, Configuration]):
 
     @property
     def refused(self) -> RepositoryProblem | None:
-        """Return why the last file that was read was not accepted, and since when."""
+        """Return why the last file was rejected and since when, or None if it was accepted."""
         self._now()
         return self._refused
 
     def tenants(self) -> dict[str, Tenant]:
-        """Return them as they are now."""
+        """Return the current tenants, by name."""
         return {name: found.tenant for name, found in self._now().items()}
 
     def parsed(self, conf: SystemConf) -> TenantFile:
-        """Return what a file says.  Raises ConfigErrors, also for one tenant that cannot be loaded."""
+        """Return the parsed tenant file.  Raise ConfigErrors if any tenant cannot be loaded."""
         found = parse_tenant_file(conf.text, conf.path, self._connections)
-        # A file that is read again takes effect as a whole or not at all; only at the start may single tenants be
-        # missing.
+        # A reloaded file takes effect completely or not at all; only at startup may single tenants be missing.
         if found.refused:
             raise ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))
         return found
@@ -346,36 +350,36 @@ class Tenancy(Mapping[str, Configuration]):
         entry = self._context.mirror.get(path)
         if not self.follows or entry is None or entry.version == self._version:
             return self._known
-        # It is noted even if the file cannot be read, so the error is logged once.
+        # Noted even if the file cannot be read, so that the error is logged only once.
         self._version = entry.version
         try:
             conf = msgspec.json.decode(blob.assemble(entry, self._context.mirror.under(path)), type=SystemConf)
         except ValueError as error:
-            file_log.error("%s cannot be read; it is waited for until a scheduler writes it anew: %s", path, error)
+            file_log.error("%s cannot be read; waiting until a scheduler writes it again: %s", path, error)
             return self._known
         self._refused = RepositoryProblem(conf.refused_ms, conf.refused) if conf.refused else None
-        # The record also changes when a file is refused, and the file itself is the same then.
+        # The record also changes when a file is rejected, but the file in effect stays the same.
         if conf.digest == self._digest:
             return self._known
         try:
             found = parse_tenant_file(conf.text, conf.path, self._connections)
         except ConfigErrors as errors:
             # This process may lack a connection that the schedulers have.
-            file_log.error("the tenant file of the schedulers cannot be taken up here; going on as before: %s", errors)
+            file_log.error("the schedulers' tenant file is invalid here; keeping the previous tenants: %s", errors)
             return self._known
         self._take(found)
         self._digest = conf.digest
         return self._known
 
     def _take(self, found: TenantFile) -> None:
-        """Take over the file; existing tenants continue with its new content."""
+        """Apply the file; existing tenants continue with its new content."""
         before, self._known, self._file = self._known, {}, found
         for name, tenant in found.tenants.items():
             known = before.get(name)
             if known is None:
                 known = Configuration(self._context, tenant, self._cache)
             elif known.tenant != tenant:
-                # Its layout is kept until the new one is loaded, so pages and running builds are not affected.
+                # The old layout stays until the new one is loaded, so that pages and running builds are not affected.
                 known.follow(tenant)
             self._known[name] = known
 

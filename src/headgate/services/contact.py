@@ -32,9 +32,9 @@ log = logging.getLogger("headgate.executor")
 DROP_ATTEMPTS_MAX = 20
 PATIENCE_S = PATIENCE_MS / 1000
 PLAYBOOKS = ""
-"""Stands for the pipeline under which playbooks of a project wait, regardless of the pipelines of their builds."""
+"""Replaces the pipeline name when playbooks of a project wait, regardless of the pipelines of their builds."""
 EVENT_DATA_MAX_BYTES = 10_000
-"""Size limit of data in an event; larger data lies apart from the event, because every process mirrors events."""
+"""Size limit of data in an event; larger data is stored separately, because every process mirrors events."""
 Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
 """Has the contract of `ports.work.Contact.hold`."""
 
@@ -43,10 +43,10 @@ Hold = Callable[[str | None, str, Sequence[str]], Awaitable[str]]
 class PlaybookSemaphores:
     """Hold the semaphores of one claim's build.
 
-    Each record has a line (`Waiter`) in which pipelines wait for their jobs, and the builds of a project for their
-    playbooks. A project whose build took a place goes to the end of the line, so that a flood of builds delays another
-    project by one place only. A place that is kept for a waiter that does not take it becomes available to everybody
-    after a while.
+    Each record has a queue (`Waiter`) in which pipelines wait for their jobs, and the builds of a project for their
+    playbooks. A project whose build took a place goes to the end of the queue, so that a flood of builds delays another
+    project by one place only. If a waiter does not take a place that is reserved for it, the place becomes available to
+    everybody after a while.
     """
 
     context: Context
@@ -54,13 +54,13 @@ class PlaybookSemaphores:
     limits: Mapping[str, int]
     """Semaphore -> number of holders that it may have."""
     shared: Collection[str] = ()
-    """Semaphores that other tenants use, too."""
+    """Semaphores that other tenants also use."""
     _since: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """Semaphore with a place that is kept for others -> its version, and when that was first seen, in loop seconds."""
+    """Semaphore with a place reserved for others -> its version, and when that was first seen, in loop seconds."""
 
     async def take(self, semaphores: Sequence[str], aside: Callable[[], AbstractAsyncContextManager[None]]) -> bool:
-        """Wait for all of them, `aside` if that takes long, and take them in one commit.  Raise StoreError."""
-        # Usually there is a place, and the build keeps its own.
+        """Take all semaphores in one commit, waiting inside `aside` if they are not free.  Raise StoreError."""
+        # Usually there is a free place, so the build need not give up its worker slot.
         if await self._done(semaphores):
             return True
         map = self.context.map
@@ -74,9 +74,10 @@ class PlaybookSemaphores:
                     await part.moved_within(self._patience_s(), seen)
 
     async def drop(self, semaphores: Sequence[str], *, gave_up: bool) -> None:
-        """Give up held places, and the place in line of those in `gave_up`: others of the project join the line again.
+        """Release the semaphores and, with `gave_up`, the position in their queues; other builds of the project that
+        still wait then rejoin.
 
-        Places that are not given up here are removed in the turn that learns of the build's end.
+        Places that are not released here are removed in the turn that absorbs the build's end.
         """
         try:
             for name in semaphores:
@@ -92,17 +93,18 @@ class PlaybookSemaphores:
         return semaphore_of(self.context.map, self._tenant, semaphore, shared=semaphore in self.shared)
 
     def _patience_s(self) -> float | None:
-        """Return the seconds until a place that is reserved for others is free for anybody."""
+        """Return the seconds until a place that is reserved for others becomes available to everybody."""
         now = asyncio.get_running_loop().time()
         left = [since + PATIENCE_S - now for _, since in self._since.values() if since + PATIENCE_S > now]
         return min(left, default=None)
 
     async def _done(self, semaphores: Sequence[str]) -> bool:
-        """Take them if there is a place for this build in each, or else stand in line; return whether they are held."""
+        """Take the semaphores if each has a place for this build, otherwise join their queues; return whether they are
+        held."""
         found = {name: self._found(name) for name in semaphores}
         # An earlier attempt may have written them although its answer was lost.
         wanted = {name: one for name, one in found.items() if not any(map(self._ours, one[2].holders))}
-        # A list, not a generator: each semaphore has to note since when a place is kept for others.
+        # A list, not a generator: `_free` must note for each semaphore since when a place is reserved for others.
         if all([self._free(name, version, record) for name, (_, version, record) in wanted.items()]):
             return await self._written(wanted, self._with_us)
         ticket = self._ticket()
@@ -124,20 +126,20 @@ class PlaybookSemaphores:
             self._since.pop(name, None)
             return places > 0
         now = asyncio.get_running_loop().time()
-        # Any write shows that somebody is at work on it, so the patience begins again.
+        # Any write shows that a process is active on it, so the waiting time starts again.
         if self._since.get(name, (0, 0.0))[0] != version:
             self._since[name] = version or 0, now
         return places > before or now >= self._since[name][1] + PATIENCE_S
 
     def _before(self, record: SemaphoreRecord) -> Iterator[Waiter]:
-        """Yield the waiters ahead of us; all of them as long as we are not in the line."""
+        """Yield the waiters ahead of us, or all waiters if we are not in the queue."""
         for waiter in record.waiters:
             if self._own(waiter):
                 return
             yield waiter
 
     def _ticket(self) -> int:
-        """Return our ticket, which is the same in every line in which our project waits."""
+        """Return our ticket, which is the same in every queue in which our project waits."""
         map, mirror = self.context.map, self.context.mirror
         entries = [
             e for place in (map.semaphores(self._tenant), map.global_semaphores) for e in mirror.under(place.path)
@@ -145,7 +147,7 @@ class PlaybookSemaphores:
         records = [readable(entry, SemaphoreRecord) for entry in entries]
         line = [waiter for record in records if record is not None for waiter in record.waiters]
         own = [waiter.ticket for waiter in line if self._own(waiter)]
-        # The smallest ticket: a project that waits for several semaphores keeps its place in every line.
+        # The smallest ticket, so that a project that waits for several semaphores keeps its position in every queue.
         return min(own, default=max((waiter.ticket for waiter in line), default=0) + 1)
 
     def _own(self, waiter: Waiter) -> bool:
@@ -161,8 +163,9 @@ class PlaybookSemaphores:
         holder = SemaphoreHolder(meta["pipeline"], meta.get("buildset", ""), meta["job"], self.claim.request.id, tenant)
         passed = list(self._before(record)) if len(record.holders) < self.limits.get(name, 1) else []
         room = self.limits.get(name, 1) - len(record.holders)
-        # More of them than places were kept for: patience is over.
-        late = passed if len(passed) >= room else []  # they left it alone: they are to come again
+        # We pass waiters only after they left their reserved places unused for too long; they must join the queue
+        # again.
+        late = passed if len(passed) >= room else []
         line = tuple(waiter for waiter in record.waiters if not self._own(waiter) and waiter not in late)
         return SemaphoreRecord((*record.holders, holder), line)
 
@@ -176,8 +179,7 @@ class PlaybookSemaphores:
         changed: Callable[[str, SemaphoreRecord], SemaphoreRecord],
     ) -> bool:
         """Write the records. Return False if another process was faster. Raise StoreError."""
-        # All records in one commit: with a place in one, and none in the other, two builds could wait for each other
-        # for ever.
+        # All records in one commit: if builds took semaphores one by one, two builds could wait for each other forever.
         checks, ops = list[At](), list[Op]()
         for name, (place, version, record) in found.items():
             checks.append(At(place.path, version))
@@ -200,7 +202,7 @@ class PlaybookSemaphores:
             if entry is None or rest == record:
                 return
             try:
-                # No guard: the build may have lost its claim, and its places have to go all the same.
+                # No guard: even a build that has lost its claim must release its places.
                 await self.context.store.commit([At(place.path, entry.version)], [place.put(rest)])
                 return
             except Conflict as moved:
@@ -208,7 +210,7 @@ class PlaybookSemaphores:
 
 
 def apart(data: dict[str, Any], secret: Sealed | None) -> bytes | None:
-    """Encode data, secret data or both, which do not go into an event. Return None if there are none."""
+    """Encode data and secret data if they are too large for an event. Return None if the event can contain them."""
     plain = msgspec.json.encode(data if secret is None else (data, secret))
     return plain if len(plain) > EVENT_DATA_MAX_BYTES else None
 
@@ -228,22 +230,22 @@ class ClaimContact:
     limits: Mapping[str, int]
     """Semaphore -> number of holders that it may have."""
     returned: Callable[[dict[str, Any], Claim], dict[str, Any]]
-    """Returns data of the build with this claim in the form in which others may see it."""
+    """Returns data of the build with this claim in the form for other readers."""
     shared: Collection[str] = ()
-    """Semaphores that other tenants use, too."""
+    """Semaphores that other tenants also use."""
     waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
-    """Entered while the build is paused or waits for semaphores. It takes no place during that time, because otherwise
-    the builds that it waits for might never get one."""
+    """Entered while the build is paused or waits for semaphores. The build occupies no worker slot during that time,
+    because otherwise the builds that it waits for might never get one."""
     begun: Callable[[], None] = lambda: None
     """Called when the build's first command is about to start."""
     holds: Hold | None = None
-    """Holds the ended build if people requested that."""
+    """Holds the ended build if an autohold request matches it."""
     lost: list[StoreError] = field(default_factory=list)
     """Errors of the store that led to the cancellation of the build."""
     course: Course = NO_COURSE
     """Course of the build so far."""
     failing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once it is certain that the build will fail, though it still runs."""
+    """Set once it is certain that the build will fail, although it still runs."""
     _semaphores: PlaybookSemaphores = field(init=False)
 
     def __post_init__(self) -> None:
@@ -254,8 +256,8 @@ class ClaimContact:
         self.failing.set()
 
     async def tell_of_failure(self) -> None:
-        """Report to the gate, once it is certain, that the build will fail, so that nobody waits for a change that
-        cannot land."""
+        """Report to the gate, as soon as that is certain, that the build will fail, so that other changes no longer
+        wait for one that cannot land."""
         await self.failing.wait()
         if self.claim.request.waited:
             return
@@ -263,9 +265,9 @@ class ClaimContact:
         word = BuildFailing(meta["buildset"], meta["job"], self.claim.request.id)
         ops = results(self.context, meta).append(word)
         try:
-            # The guard proves that the build is still this worker's: another attempt may be under way.
+            # The guard proves that this worker still owns the build: another attempt may be under way.
             await self.context.store.commit([], ops, guards=[self.claim.guard])
-        except StoreError as error:  # the end of the build reports it, too
+        except StoreError as error:  # the end of the build reports it as well
             log.info("build %s will fail, which cannot be recorded yet: %s", self.claim.request.id, error)
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
@@ -275,9 +277,9 @@ class ClaimContact:
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         """Report that the job is paused, and wait until it may continue."""
         if self.claim.request.waited:
-            return  # nothing depends on a build that stands alone
+            return  # no job depends on a manually started build
         meta = self.claim.request.meta
-        # What pauses may have returned artifacts, which others see in the same form as at the end.
+        # A pausing job may have returned artifacts, whose URLs must be in the same form as at its end.
         data = self.returned(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
         large, path = apart(data, secret), f"{self.claim.result_path}.paused"
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data, secret=secret)
@@ -317,19 +319,18 @@ class ClaimContact:
             except StoreError as error:
                 self._gone(error)
             yield held
-        # Also after an error: a place that is kept would block others until the build's end is known.
+        # Also after an error: otherwise the place would block other builds until the build's end is known.
         finally:
             await self._semaphores.drop(semaphores, gave_up=not held)
 
     def _gone(self, error: StoreError) -> None:
-        # Without the store the build's claim is in doubt, so it stops rather than runs twice.
+        # Without the store the build may have lost its claim, so it stops instead of possibly running twice.
         self.lost.append(error)
         self.cancel.set()
 
     @asynccontextmanager
     async def _aside(self) -> AsyncIterator[None]:
-        """Give up the worker's place while the build waits, and announce it, so that another build can take the
-        place."""
+        """Give up the worker slot while the build waits, and announce that, so that another build can use the slot."""
         await self.claim.say("waiting")
         async with self.waiting():
             yield

@@ -41,27 +41,27 @@ from headgate.store.types import At, Conflict
 log = logging.getLogger("headgate.executor")
 
 STATES_MAX = 100
-"""Limit of repository states kept, so that builds of the same buildset share one reading."""
+"""Limit on the cached repository states, which builds of the same buildset share."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
-    """Hold what an executor takes, and how much of it."""
+    """Hold which builds an executor accepts, and how many."""
 
     builds_max: int
     zone: str = ""
     unzoned: bool = True
-    """Whether an executor of a zone also takes builds that have none."""
+    """Whether an executor of a zone also accepts builds without a zone."""
     labels: Collection[str] = ()
     """Labels of its own machines; empty: it serves all labels."""
     lacks: Collection[str] = ()
-    """Names, for people, of what its builds do without."""
+    """Display names of the features that its builds lack."""
     beginning_max: int = 0
     """Limit of builds that begin at once, and half as many of one project; 0 means no limit. See `RequestWorker`."""
     held_max: int = 0
-    """Limit of builds whose remains are preserved because people asked to hold them."""
+    """Limit on the held builds."""
     containers: bool = False
-    """Whether jobs can run in images here."""
+    """Whether jobs can run in images on this executor."""
 
     @property
     def serves_unzoned(self) -> bool:
@@ -83,9 +83,9 @@ class Executor:
         logs: Following | None = None,
         machines: OwnMachines | None = None,
     ) -> None:
-        """Make an executor that joins with the body `run`.
+        """Create an executor whose component has the body `run`.
 
-        `keeper` preserves what builds used that people asked to hold. `logs` stores the logs of builds elsewhere.
+        `keeper` preserves everything that held builds used. `logs` copies the logs of builds to the log store.
         `machines` are the runner's own, which the executor announces. Without `nodes`, every build runs on the
         runner's own resources.
         """
@@ -157,12 +157,12 @@ class Executor:
             seen = await machines.changed(seen)
 
     def _served(self) -> set[str]:
-        """Return the labels of our machines and of our zone's, as the tenants currently have them."""
+        """Return the labels of our own machines and of our zone's machines, as the tenants currently define them."""
         return {*self._settings.labels, *self._nodes.labels()}
 
     async def _keep_labels(self, session: Session) -> None:
-        """Record our labels for the zone until cancelled; they stay until a person deletes them, so that no other
-        machines run these jobs while we are away."""
+        """Record our labels for the zone until cancelled. They stay until a person deletes them, so that no other
+        machines run these jobs while we are down."""
         context, stored = self._context, self._context.map.executor.zones(self._settings.zone).labels
         with context.mirror.part(context.map.system.conf.path, stored.path) as stirs:
             while True:
@@ -172,7 +172,7 @@ class Executor:
                 if known is not None and every != set(known.labels):
                     check = At(stored.path, entry.version if entry is not None else None)
                     put = stored.put(ZoneLabels(tuple(sorted(every))))
-                    with suppress(Conflict):  # another executor of the zone was faster: the mirror will show it
+                    with suppress(Conflict):  # another executor of the zone was faster, and the mirror will show it
                         await answered(session, partial(context.store.commit, [check], [put]))
                 await stirs.moved(seen)
 
@@ -182,7 +182,7 @@ class Executor:
 
     def _takes(self, record: ComponentRecord, found: Open) -> bool:
         zone, queue = record.data.zone, found.queue
-        # An executor without containers never takes such a build, so others must not wait for it.
+        # An executor without containers never takes such a build, so other executors must not leave it to that one.
         if not can_run(record, found):
             return False
         if queue == self._context.builds.places.requests:
@@ -204,10 +204,10 @@ class Executor:
         meta = claim.request.meta
         outcome = outcome.fit()
         outcome = replace(outcome, data=self._returned(outcome.data, claim))
-        words = ": ".join(text for text in (outcome.result or "to be tried again", outcome.error) if text)
+        words = ": ".join(text for text in (outcome.result or "to be retried", outcome.error) if text)
         log.info("build %s: %s", outcome.build, words)
         if claim.request.waited:
-            # The caller that runs a build by hand reads the answer itself, and no pipeline waits.
+            # The caller of a manually started build reads the answer itself, and no pipeline waits for it.
             await claim.complete([], msgspec.json.encode(outcome))
             return
         large, small = apart(outcome.data, outcome.secret), outcome
@@ -216,7 +216,7 @@ class Executor:
             small = replace(outcome, data={}, secret=None)
             both = outcome.secret is not None
             answer = replace(answer, outcome=small, apart=claim.result_path, both=both)
-        # One commit ends the request and tells the pipeline, so no crash lets the build run again after that.
+        # One commit ends the request and answers the pipeline, so that the build never runs again after a crash.
         await claim.complete(results(self._context, meta).append(answer), large)
         self._context.observer.done(
             WorkDone(
@@ -235,25 +235,26 @@ class Executor:
         )
 
     async def _outcome(self, claim: Claim, worker: RequestWorker) -> BuildOutcome:
-        """Return the outcome, also for a build that cannot be read. Raise StoreError, or any unexpected error."""
+        """Return the outcome, even if the build's description cannot be read. Raise StoreError, or any unexpected
+        error."""
         id = claim.request.id
-        # What depended on it has seen it pause, and its machines went with its executor: it begins again, in
-        # another attempt.
+        # Dependent jobs have started after it paused, and its machines are lost with its executor, so it can only start
+        # again in another attempt.
         if claim.request.state == "paused":
             return BuildOutcome(build=id, error="its executor was lost while it was paused")
         try:
             spec = decode(await claim.params(self._context.mirror), BuildSpec)
             state = spec.state or await self._state(spec.repo_state)
         except ValueError as error:
-            # Unlike a failure of the machine, this would be the same at each attempt.
-            return BuildOutcome(build=id, result="ERROR", error=f"what is to be run cannot be read: {error}")
+            # Unlike a failure of the machine, this would fail again in every attempt.
+            return BuildOutcome(build=id, result="ERROR", error=f"the description of the build cannot be read: {error}")
         log.info("build %s: %s of %s for %s", spec.build, spec.job.name, spec.pipeline, spec.change.id)
         if state is None:
-            return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset is gone")
+            return BuildOutcome(build=spec.build, result="CANCELED", error="the buildset no longer exists")
         return await self._run(claim, spec, state, worker)
 
     def _returned(self, data: dict[str, Any], claim: Claim) -> dict[str, Any]:
-        """Return the returned data that fits, with relative addresses of artifacts made absolute below the logs."""
+        """Return the returned data with the relative URLs of artifacts made absolute, based on the log URL."""
         zuul = data.get("zuul")
         if not zuul or not zuul.get("artifacts"):
             return data
@@ -277,7 +278,7 @@ class Executor:
                 spec,
                 cancel,
                 precedence=claim.request.precedence,
-                # While it waits for machines, its place is free for builds that have theirs.
+                # While it waits for machines, its slot is free for builds that have theirs.
                 waiting=partial(worker.parked, claim),
             )
             async with nodes as ready:
@@ -294,20 +295,20 @@ class Executor:
             outcome = BuildOutcome(build=spec.build, result="NODE_FAILURE", error=str(none))
         finally:
             await end(*beside)
-        # A build that was stopped for want of the store has no outcome of its own.
+        # A build that was stopped because the store was unavailable has no outcome of its own.
         if contact.lost:
             raise contact.lost[0]
         return outcome
 
     async def _followed(self, spec: BuildSpec, state: RepoState, contact: ClaimContact) -> BuildOutcome:
-        """Run the build, and have its logs stored. Raise StoreError."""
+        """Run the build while its logs are copied to the log store. Raise StoreError."""
         await self._tell_of_start(spec)
         async with self._logs.following(spec.build) if self._logs else nullcontext():
             return await self._runner.run(spec, state, contact.cancel, contact)
 
     @asynccontextmanager
     async def _permitted(self, contact: ClaimContact, spec: BuildSpec) -> AsyncIterator[bool]:
-        """Take the semaphores that are taken once there are nodes. Yield False if cancelled."""
+        """Take the semaphores that jobs take after they have their nodes. Yield False if cancelled."""
         wanted = spec.job.semaphores_last
         async with AsyncExitStack() as stack:
             yield not wanted or await stack.enter_async_context(contact.holding(wanted, contact.cancel, None))
@@ -320,12 +321,12 @@ class Executor:
             "build-started", spec.build, spec.tenant, spec.pipeline, spec.change, spec.item, self._context.now_ms()
         )
         event = replace(about, buildset=spec.buildset, build=spec.build, job=spec.job.name, attempt=spec.attempt)
-        # No guard is needed: the event is true even if the build is lost now.
+        # No guard is needed: the event is true even if the executor loses the build now.
         await self._context.store.commit([], self._context.published(event))
 
     async def _watch(self, claim: Claim, cancel: asyncio.Event) -> None:
-        """Watch for a cancellation, level-triggered: compare the desired state after every change, however it was
-        missed."""
+        """Watch for a cancellation. Check the desired state after every change, so that a missed change does no
+        harm."""
         with self._context.mirror.part(claim.seen.path) as own:
             while not cancel.is_set():
                 seen = own.moves
@@ -338,25 +339,25 @@ class Executor:
         """Return the repo state of the buildset, which is read once for all its builds."""
         known = self._states.get(path)
         if known is None:
-            # Forgetting one only costs another reading.
+            # A forgotten state only has to be read again.
             if len(self._states) >= STATES_MAX:
                 self._states.clear()
             known = self._states[path] = asyncio.ensure_future(self._read(path))
             known.add_done_callback(partial(self._forget_failed, path))
         try:
-            # The reading goes on for others when one build is cancelled.
+            # The read continues for other builds when one build is cancelled.
             return await asyncio.shield(known)
         except LookupError:
             return None
 
     def _forget_failed(self, path: str, known: asyncio.Future[RepoState]) -> None:
-        """Forget a reading that failed, even if nobody waits for it any more: the next build reads again."""
+        """Forget a failed read, even if no build waits for it any longer, so that the next build reads again."""
         failed = known.cancelled() or known.exception() is not None
         if failed and self._states.get(path) is known:
             del self._states[path]
 
     async def _read(self, path: str) -> RepoState:
-        # A state whose pieces have not all arrived in the mirror is read from the store.
+        # If the mirror does not have all pieces of the state yet, it is read from the store.
         known = blob.mirrored(self._context.mirror, path)
         value = known[0] if known else await blob.read(self._context.store, path)
         if value is None:
@@ -365,5 +366,5 @@ class Executor:
 
 
 def _machines(spec: BuildSpec) -> tuple[str, ...]:
-    """Return the nodes of a build for people, with their labels."""
+    """Return the nodes of a build with their labels, for display."""
     return tuple(f"{name} ({node.label})" for node in spec.job.nodeset.nodes for name in node.name)

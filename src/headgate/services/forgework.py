@@ -1,4 +1,4 @@
-"""Ask forges to look where hints point, to report and to merge, and whether a change may still be pushed."""
+"""Pass hints, reports and merge requests to forges, and ask them whether a change may still be pushed."""
 
 from __future__ import annotations
 
@@ -29,33 +29,34 @@ from headgate.store.types import Op
 log = logging.getLogger("headgate.reports")
 
 WAITING_MAX = 500
-"""Limit of hints that wait for one connection; with more, the whole connection is looked at once."""
+"""Limit on the hints that wait for one connection; if there are more, the entire connection is checked once instead."""
 TAKEN_MAX = 1_000
-"""Limit of hints taken for one look."""
+"""Limit on the hints used for one check."""
 LAND = "land"
-"""Kind of a report, beside the phases of a pipeline: the request to merge a change."""
+"""Kind of a report, in addition to the phases of a pipeline: the request to merge a change."""
 HOLDS_MS = 10_000
-"""Time for which the answer of a forge is valid, because a merger may start late or find that a repository does not
-answer."""
+"""Time for which a forge's answer is valid: a merger may start late, or its repository may not answer at once."""
 LAND_MAX_MS = 3_600_000
-"""Time for which a forge is asked to merge a change that it delays; then the delay is the answer."""
+"""Time for which a merge is retried that the forge delays; after that the landing fails."""
 SEEN_MAX_MS = 60_000
-"""Time that a forge may take to notice that its branch has the commits of a change."""
+"""Time that a forge may take to detect that its branch has the commits of a change."""
 
 
 async def store_hint(context: Context, connection: str, hint: Hint) -> bool:
-    """Store a hint for the watcher of the connection, unless the same hint already waits. When too many wait, store one
-    that requests a look at everything instead; return False if even too many of those wait. Raise StoreError.
+    """Store a hint for the watcher of the connection, unless the same hint already waits. If too many wait, store one
+    that requests a check of the entire connection instead; return False if too many of those wait as well. Raise
+    StoreError.
     """
     stream = context.map.events.connection(connection).events.hints.stream
     waiting = stream.waiting(context.mirror, limit=WAITING_MAX)
-    # The look at everything that replaces hints is a hint, too, so twice the limit means that nobody takes them.
+    # A request to check the entire connection is also a hint, so twice the limit means that no process consumes hints.
     if stream.length(context.mirror) >= 2 * WAITING_MAX:
         return False
     if len(waiting) >= WAITING_MAX:
-        if hint.order is not None:  # a look at everything would not find it
+        # A check of the entire connection would not find an order.
+        if hint.order is not None:
             return False
-        # It stands for many deliveries, and names no place: that means a look at everything.
+        # A hint that names no change requests a check of the entire connection.
         hint = Hint(fresh())
     if hint.id not in {one.event.id for one in waiting}:
         await context.store.commit([], stream.append(hint))
@@ -63,20 +64,20 @@ async def store_hint(context: Context, connection: str, hint: Hint) -> bool:
 
 
 class Hints:
-    """Pass the hints of one connection to its forge. If there are none, do nothing."""
+    """Pass the hints of one connection to its forge."""
 
     def __init__(self, context: Context, forge: ForgeWatch) -> None:
         self._context, self._forge = context, forge
         self._stream = context.map.events.connection(forge.name).events.hints.stream
 
     async def follow(self) -> None:
-        """Pass on hints that waited before, because it is unknown how far the last look came."""
+        """Pass on all waiting hints, including old ones, because it is unknown how far the last check came."""
         mirror, handed = self._context.mirror, set[str]()
         with mirror.part(self._stream.queue, self._stream.data) as stirs:
             while True:
                 seen = stirs.moves
                 waiting = self._stream.waiting(mirror, limit=TAKEN_MAX)
-                # Hints that were answered are forgotten, so the set does not grow.
+                # Removed hints are forgotten, so that the set does not grow.
                 handed &= {one.entry for one in waiting}
                 for one in waiting:
                     if one.entry not in handed:
@@ -93,7 +94,7 @@ class Hints:
 
 
 def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) -> OutboxMessage:
-    """Return the request to land: a forge that merges is asked for the first change."""
+    """Return the request to land for the outbox of a forge that makes the merge; it is about the first change."""
     work = action.work
     about = published_event("report", action.id, tenant, pipeline, work.change, item, now_ms)
     report = QueueReport(**asdict(replace(about, buildset=work.buildset, message=work.note)), report=LAND)
@@ -103,8 +104,8 @@ def to_land(action: Land, item: str, tenant: str, pipeline: str, now_ms: int) ->
 def to_push(action: Land, item: str, tenant: str, pipeline: str) -> Request:
     """Return the request to a merger to push the landing."""
     meta = {"tenant": tenant, "pipeline": pipeline, "buildset": action.work.buildset, "landing": item}
-    # It is called `landing`, not `item`: requests of an item are cancelled when nobody waits for them, and a landing
-    # never is.
+    # The key is `landing`, not `item`: requests with an item are cancelled when no item needs them, and a landing never
+    # is.
     return Request(action.id, action.precedence, meta=meta | change_meta(action.work.change))
 
 
@@ -114,7 +115,7 @@ def change_meta(change: Change) -> dict[str, str]:
 
 
 def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
-    """Return the request to show a change as merged that has landed by a push."""
+    """Return the request to show as merged a change that has landed by a push."""
     outgoing = note(action.id, action.work, tenant, now_ms, LANDED)
     return replace(outgoing, pushed=Pushed(action.work.landed, action.contained))
 
@@ -122,7 +123,7 @@ def to_mark(action: MarkLanded, tenant: str, now_ms: int) -> OutboxMessage:
 def trimmed(work: LandRequest) -> LandRequest:
     """Return the request without other projects' parts and without the note."""
     project, state = work.change.project, work.state
-    # A forge merges one project; the rest would only fill the outbox, and grows with the queue.
+    # A forge merges one project; the rest grows with the queue and would only fill the outbox.
     return replace(
         work,
         note="",
@@ -136,7 +137,7 @@ def trimmed(work: LandRequest) -> LandRequest:
 
 
 def note(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> OutboxMessage:
-    """Return a text for the people of a change, without a vote. `kind` is as in `gate.state.actions.Report`."""
+    """Return a comment on a change, without a vote. `kind` is as in `gate.state.actions.Report`."""
     about = published_event("report", id, tenant, work.pipeline, work.change, "", now_ms)
     return OutboxMessage(
         "", QueueReport(**asdict(replace(about, message=work.note)), report=kind), key=id, change=work.change
@@ -144,15 +145,15 @@ def note(id: str, work: ReportRequest, tenant: str, now_ms: int, kind: str) -> O
 
 
 async def why_withheld(forges: Mapping[str, Forge], work: LandRequest, tenant: str) -> str:
-    """Return why the landing may not be pushed now, for people; empty if it may. Raise ReporterAway, ReportPutOff.
+    """Return a message about why the landing may not be pushed now; empty if it may. Raise ReporterAway, ReportPutOff.
 
-    The forge is asked immediately before the push, because the server that takes the push does not check: an account
-    that may bypass the rules of a branch would also push a change whose approval was withdrawn.
+    The forge is asked immediately before the push, because the server does not check a push: an account that may
+    bypass the rules of a branch could also push a change whose approval was withdrawn.
     """
     for part in (*work.parts, *work.later):
         change = part.change
         forge, demands = forges.get(change.connection), work.demands.get(change.connection, Demands("git"))
-        # A forge that merges checks its own rules.
+        # A forge that makes the merge checks its own rules.
         if forge is None or forge.can.lands != "push":
             continue
         if why := await _of_one(forge, change, demands, tenant):
@@ -161,16 +162,16 @@ async def why_withheld(forges: Mapping[str, Forge], work: LandRequest, tenant: s
 
 
 async def _of_one(forge: Forge, change: Change, demands: Demands, tenant: str) -> str:
-    """Return why one change may not be pushed. The merger knows which changes have landed as they were tested."""
+    """Return why one change may not be pushed; empty if it may, or if it has landed: the merger detects that."""
     now = await forge.look_up(change.key)
     if now is None:
-        return f"{change.key} is not there any more"
-    # A new patchset was pushed after the test; pushing the old one would land what nobody wants any more.
+        return f"{change.key} no longer exists"
+    # Somebody pushed a new patchset after the test; pushing the old one would land a version that nobody wants.
     if now.change.commit != change.commit:
-        return f"the head of {change.key} is no more {change.commit[:12]}, which was tested"
+        return f"the head of {change.key} is no longer {change.commit[:12]}, which was tested"
     if now.change.branch != change.branch:
-        return f"{change.key} was tested on {change.branch}, and is for {now.change.branch} by now"
-    # A part of the landing may be there already, from an attempt whose answer was lost.
+        return f"{change.key} was tested on {change.branch}, but its target branch is now {now.change.branch}"
+    # A part of the landing may already have been pushed by an attempt whose answer was lost.
     if now.landed:
         return ""
     return amiss(demands, now, tenant) if now.open else f"{change.key} is closed"
@@ -187,61 +188,63 @@ class ForgeReporter:
         """Deliver the report. Raise ReporterAway, ReportPutOff, ReportRefused."""
         if outgoing.pushed is not None:
             await self._show(outgoing, outgoing.pushed)
-        # Where comments cannot be edited, a word that something is settled would be one more comment.
+        # If comments cannot be edited, a report that a refusal is settled would only add another comment.
         elif self.forge.can.edits or outgoing.report.report != SETTLED:
             await self.forge.report(outgoing)
             if outgoing.echoes and (change := outgoing.change) is not None:
                 hint = Hint(derived("echo", outgoing.key), change.project, change.number)
-                # The id is derived from the report, so a repeated one leaves one hint.
+                # The id is derived from the report, so that a repeated report stores only one hint.
                 await store_hint(self.context, self.forge.name, hint)
 
     async def land(self, outgoing: OutboxMessage, work: LandRequest, session: Session) -> list[Op]:
-        """Return the answer of the forge, for the commit that ends the request.  What people closed meanwhile is not
-        merged.  Raise ReporterAway, ReportPutOff."""
+        """Land the change and return the operations that answer the pipeline, for the commit that ends the request.  Do
+        not merge if the queue is closed.  Raise ReporterAway, ReportPutOff."""
         if self.forge.can.lands == "push":
             return await self._push(outgoing, work)
         tenant, pipeline = outgoing.report.tenant, outgoing.report.pipeline
         if await shut(self.context, session, tenant, pipeline, work.queue):
-            # It may have been merged before the queue was closed, with the answer lost.
+            # The change may have been merged before the queue was closed, by an attempt whose answer was lost.
             change_state = await self.forge.look_up(work.change.key)
             if change_state is None or not change_state.landed or change_state.change.commit != work.change.commit:
                 return self._answer(outgoing, _land_answer(work, ok=False, error="its queue is closed", shut=True))
         found = await self.forge.land(work, work.parts[0])
         if isinstance(found, MergeLanded):
             if found.differs:
-                log.error("%s has landed as %s, which is not the tree that was tested", work.change.key, found.commit)
+                log.error("%s has landed as %s, whose tree differs from the tested one", work.change.key, found.commit)
             return self._answer(outgoing, _land_answer(work, ok=True, commit=found.commit, differs=found.differs))
         return self._answer(outgoing, _land_answer(work, ok=False, error=found.why, moved=found.moved))
 
     # --- landing by a push
 
     async def _push(self, outgoing: OutboxMessage, work: LandRequest) -> list[Op]:
-        """Return the request to a merger, which answers; or the answer, if the forge forbids the landing."""
+        """Return the request to a merger, which then answers the pipeline; or the answer, if the forge forbids the
+        landing."""
         report = outgoing.report
         forges = {**self.context.forges, self.forge.name: self.forge}
         if why := await why_withheld(forges, work, report.tenant):
             return self._answer(outgoing, _land_answer(work, ok=False, error=why))
-        # The merger asks again if it starts later than `HOLDS_MS` after this.
+        # The merger asks the forge again if it starts more than `HOLDS_MS` after this.
         work = replace(work, looked_ms=self.context.now_ms())
         request = to_push(Land(outgoing.key, work, outgoing.precedence), report.item, report.tenant, report.pipeline)
         return self.context.merges.submit(request, msgspec.json.encode(work))
 
     async def _show(self, outgoing: OutboxMessage, pushed: Pushed) -> None:
-        """Make the forge show the landing: it does so by itself, or the change is closed with a word on the commit."""
+        """Make the forge show the landing. If it does not detect the landing itself, close the change with a comment
+        that names the commit."""
         change = outgoing.change
-        assert change is not None, "what is told at a forge is told of a change"
+        assert change is not None, "a report to a forge is about a change"
         now = await self.forge.look_up(change.key)
         if now is None or not now.open:
             return
         same = now.change.commit == change.commit  # otherwise more was proposed there since
-        # Many forges notice by themselves; a change that is closed too early is shown as closed, not as merged.
+        # Many forges detect it themselves; a change that is closed too early is shown as closed, not as merged.
         if same and pushed.contained and self.context.now_ms() - outgoing.report.at_ms < SEEN_MAX_MS:
-            raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, which is not shown there yet")
+            raise ReportPutOff(f"{change.key} has landed as {pushed.commit[:12]}, but its forge does not show that yet")
         refused: ReportRefused | None = None
         try:
-            # People read first which commit it became, then it is closed.
+            # The comment names the resulting commit, so it comes before the change is closed.
             await self.forge.report(replace(outgoing, pushed=None, how={"comment": True}))
-        except ReportRefused as error:  # where nobody may comment, it is closed all the same
+        except ReportRefused as error:  # the change is closed even if comments are not allowed
             refused = error
         # If more was proposed there since, the change stays open for it.
         if same and isinstance(self.forge, Shows):

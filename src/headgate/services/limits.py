@@ -1,4 +1,4 @@
-"""Share the request limits of forges among processes: a limit is written when it begins, and mirrored."""
+"""Share the request limits of forges among processes: a limit is written to the store when it begins."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ log = logging.getLogger("headgate.forges")
 AGAIN_S = 5.0
 """Pause before another attempt when the store could not be written."""
 ACCOUNTS_MAX = 200
-"""Limit of accounts recorded for one connection; those that are limited longest are kept."""
+"""Limit on the recorded accounts of one connection; those with the longest limits are kept."""
 
 
 @dataclass(slots=True)
 class SharedLimits:
-    """Share the limits of all connections of a process; `run` tells the other processes."""
+    """Share the limits of all connections of a process; `run` writes them for the other processes."""
 
     context: Context
     _fresh: dict[str, dict[str, AccountLimit]] = field(default_factory=dict)
@@ -36,12 +36,12 @@ class SharedLimits:
         return ConnectionLimits(self, connection)
 
     def tell(self, connection: str, account: str, limit: AccountLimit) -> None:
-        """Tell the other processes soon."""
+        """Share the limit with the other processes soon."""
         self._fresh.setdefault(connection, {})[account] = limit
         self._stirred.set()
 
     async def run(self) -> None:
-        """Write new limits, with two requests for all that arrive together."""
+        """Write new limits, with two store requests for all that arrive together."""
         while True:
             await self._stirred.wait()
             self._stirred.clear()
@@ -52,7 +52,7 @@ class SharedLimits:
                 except StoreError as error:
                     log.info("%s: its limits are not shared yet: %s", connection, error)
                     for account, limit in found.items():
-                        # A newer limit of the account may have come meanwhile, and counts.
+                        # A newer limit of the account may have arrived in the meantime, and takes precedence.
                         self._fresh.setdefault(connection, {}).setdefault(account, limit)
             if self._fresh:
                 await asyncio.sleep(AGAIN_S)
@@ -64,7 +64,7 @@ class SharedLimits:
         async def body(txn: Txn) -> None:
             entry = await txn.get(place.path)
             known = _limits(entry) if entry is not None else {}
-            # Processes learn limits at different times; the longer one is never wrong, only too careful.
+            # Processes learn limits at different times; the longer one is safe.
             both = {**known, **{name: _longer(known.get(name, AccountLimit()), limit) for name, limit in found.items()}}
             lasting = sorted(both.items(), key=lambda one: -max(one[1].all_ms, one[1].spare_ms))
             current = {name: one for name, one in lasting[:ACCOUNTS_MAX] if max(one.all_ms, one.spare_ms) > now_ms}
@@ -83,20 +83,20 @@ class ConnectionLimits:
     connection: str
 
     def known(self, account: str) -> QuietUntil:
-        """Return the limits of an account from the mirror; see `ports.limits.ForgeLimits`."""
+        """Return the account's limit as the mirror shows it; see `ports.limits.ForgeLimits`."""
         context = self.shared.context
         entry = context.mirror.get(context.map.cache.connection(self.connection).limits.path)
         found = _limits(entry).get(account) if entry is not None else None
         return QuietUntil(found.all_ms / 1000, found.spare_ms / 1000) if found is not None else NO_LIMIT
 
     def learned(self, account: str, quiet: QuietUntil) -> None:
-        """Store a limit of an account soon; see `ports.limits.ForgeLimits`."""
+        """Share a new limit of the account; see `ports.limits.ForgeLimits`."""
         self.shared.tell(self.connection, account, AccountLimit(int(quiet.all_s * 1000), int(quiet.spare_s * 1000)))
 
 
 @lru_cache(maxsize=1_000)
 def _limits(entry: Entry) -> dict[str, AccountLimit]:
-    """Decode the limits, cached, because they are read before each call and seldom change."""
+    """Decode the limits; cached, because they are read before each call and rarely change."""
     record = readable(entry, AccountLimits)
     return record.accounts if record is not None else {}
 

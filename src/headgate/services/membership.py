@@ -1,4 +1,4 @@
-"""Announce components and endpoints while they live, obey desired states, and agree on the format of records."""
+"""Announce running components and endpoints, follow desired states, and agree on the format of records."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ endpoint_log = logging.getLogger("headgate.inventory")
 REJOIN_FIRST_S = 0.1
 REJOIN_MAX_S = 10.0
 UNFORESEEN_S = 1.0
-"""Shortest pause before a component joins again after an error of its own."""
+"""Shortest pause before a component joins again after an unexpected error."""
 STATES = {"running": "running", "paused": "paused", "stopped": "stopping"}
-"""Desired state -> state that a component announces when it obeys."""
+"""Desired state -> state that a component announces when it follows it."""
 ENDPOINT_RETRY_S = 2.0
 Body = Callable[[Session], Coroutine[Any, Any, None]]
 
@@ -43,18 +43,21 @@ def refuse_formats(now: Formats, knows: int) -> None:
     """Refuse a format that this program does not know. Raise TooOld."""
     if knows < now.number:
         raise TooOld(
-            f"the store is written in format {now.number}; this Headgate knows those up to {knows}: upgrade it. "
-            "Nothing was written"
+            f"the store has records in format {now.number}, but this Headgate knows only formats up to {knows}: "
+            "upgrade it. Nothing was written"
         )
 
 
 def check_format(context: Context) -> None:
-    """Check the format after joining and being visible in the mirror. Raise TooOld or Unavailable."""
+    """Check the format once the component has joined and is visible in the mirror. Raise TooOld or Unavailable."""
     now = _read(context, context.mirror.get(context.map.system.formats.path))
     refuse_formats(now, context.knows)
-    # An upgrade is under way. Waiting helps: the announcement is taken back if not everybody knows the format.
+    # An upgrade is in progress. Waiting helps, because the announcement is withdrawn if a component does not know the
+    # format.
     if context.knows < now.next:
-        raise Unavailable(f"records are about to be written in format {now.next}, and this Headgate does not know it")
+        raise Unavailable(
+            f"an upgrade to format {now.next} is in progress, and this Headgate does not know this format"
+        )
 
 
 def written_format(context: Context) -> int:
@@ -63,10 +66,11 @@ def written_format(context: Context) -> int:
 
 
 async def agree_on_format(context: Context) -> None:
-    """Raise the format as far as every component knows it, and return once it is the newest this scheduler knows.
+    """Raise the format to the newest one that every component knows. Return when it is the newest one that this
+    scheduler knows.
 
-    A scheduler first announces the next format, and then checks which components live. It sees those that joined before
-    the announcement; those that join later see the announcement, and leave if they do not know the format.
+    A scheduler first announces the next format, and then checks the running components. It sees those that joined
+    before the announcement; those that join later see the announcement, and leave if they do not know the format.
     """
     place, mirror = context.map.system.formats, context.mirror
     with mirror.part(context.map.components.path, place.path) as part:
@@ -74,7 +78,7 @@ async def agree_on_format(context: Context) -> None:
             seen, entry = part.moves, mirror.get(place.path)
             following = _following(_read(context, entry), _common(context))
             if following is not None:
-                with suppress(Conflict):  # another scheduler was faster: the mirror will show it
+                with suppress(Conflict):  # another scheduler was faster, and the mirror will show it
                     check = At(place.path, entry.version if entry else None)
                     (put,) = await context.store.commit([check], [place.put(following)])
                     assert put is not None, "a put answers with its entry"
@@ -86,15 +90,15 @@ async def agree_on_format(context: Context) -> None:
 
 
 def _following(now: Formats, common: int) -> Formats | None:
-    """Return the next formats if all running components know `common`, or None if there are none."""
+    """Return the formats to write next if all running components know `common`; None if nothing changes."""
     if now.next:
-        # Somebody joined since the announcement who does not know it: it is withdrawn.
+        # If a component that does not know the format has joined since, the announcement is withdrawn.
         return Formats(now.next if now.next <= common else now.number)
     return Formats(now.number, common) if now.number < common else None
 
 
 def _common(context: Context) -> int:
-    # A damaged record of a component counts as none, so it does not block an upgrade.
+    # A component with a damaged record does not count, so that it does not block an upgrade.
     return min([context.knows, *(record.formats for record in context.members(context.map.components.path).values())])
 
 
@@ -108,30 +112,30 @@ class Membership:
     """Run one component with `serve`."""
 
     def __init__(self, context: Context, kind: str, facts: ComponentFacts = FACTS, *, finishes: bool = False) -> None:
-        """Make a membership. `facts` is what it announces about itself. With `finishes`, its body ends by itself
-        after its work when asked to stop; otherwise it is cancelled."""
+        """Create a membership. The component announces `facts` about itself. With `finishes`, its body completes its
+        work and ends when it must stop; otherwise it is cancelled."""
         self.context, self.kind, self._finishes = context, kind, finishes
         self.session: Session | None = None
         """Session of the component; None while it is not a member."""
         self.joined = asyncio.Event()
         """Set while the component is a member."""
         self.problem = "it has not joined yet"
-        """Why the component is not a member, for people."""
+        """A message that explains why the component is not a member."""
         self._facts = facts
         self._own: MirrorPart | None = None
         """The part of the mirror with its entry and its desired state, while the component is a member."""
         self._wanted = ""
-        """State that this process itself wants."""
+        """State that this process itself demands."""
 
     def say(self, **facts: Any) -> None:  # members of Facts
-        """Change what the component announces about itself."""
+        """Change the facts that the component announces about itself."""
         announced = replace(self._facts, **facts)
         if announced != self._facts:
             self._facts = announced
             self._keep_up_soon()
 
     def want(self, state: str) -> None:
-        """Set the state of the component for as long as it lives, as if the store demanded it."""
+        """Set the state of the component for its lifetime, as if the store demanded it."""
         self._wanted = state
         self._keep_up_soon()
 
@@ -143,7 +147,7 @@ class Membership:
     def wanted(self) -> str:
         """Return the desired state: running, paused or stopped."""
         if self._wanted or self.session is None:
-            # A wish to stop the process itself precedes what people ordered for the component.
+            # Stopping the process takes precedence over the desired state of the component.
             return self._wanted or "running"
         entry = self.context.mirror.get(self._desired_path)
         desired = readable(entry, DesiredState) if entry is not None else None
@@ -159,14 +163,14 @@ class Membership:
         return STATES.get(self.wanted, "running") if self.session else "initializing"
 
     @property
-    def _place(self) -> Any:  # an address of components: which one depends on the kind
+    def _place(self) -> Any:  # the address depends on the kind of the component
         return getattr(self.context.map.components, self.kind)
 
     async def serve(self, body: Body, stop: asyncio.Event) -> None:
         """Run `body` until `stop`, or until the store demands that it stops. Raise TooOld.
 
-        When the store is out of reach, or the session or a lock is lost, the component drops what it held, and joins
-        again once the store answers.  It does so after any other failure, too: the process goes on.
+        If the store is unavailable, or the session or a lock is lost, the component gives up everything that it holds,
+        and joins again when the store answers.  It does the same after any other failure; the process continues.
         """
         wait_s, context, waits = REJOIN_FIRST_S, self.context, False
         while not stop.is_set():
@@ -177,20 +181,20 @@ class Membership:
                     try:
                         await run_until(stop, self._until_done(body, session))
                     finally:
-                        # The session's name says which desired state is meant, and is forgotten below.
+                        # The path of the desired state depends on the session's name, which is reset below.
                         await self._forget()
                     return
             except (SessionLost, GuardLost, Unavailable) as lost:
                 self.problem = str(lost)
-                level = logging.DEBUG if waits else logging.WARNING  # a store may be away for hours
+                # An unavailable store may stay so for hours, so it is logged once, not at each attempt.
+                level = logging.DEBUG if waits else logging.WARNING
                 log.log(level, "%s: %s; joining again in %.1f s", self.kind, lost, wait_s)
-                # An unreachable store is logged once, not at each attempt.
                 waits = isinstance(lost, Unavailable)
             except Undecodable as damaged:
                 self.problem, wait_s = f"{damaged}; repair or remove it", REJOIN_MAX_S
                 log.error("%s: %s; it does nothing until then", self.kind, self.problem)
             except TooOld:
-                # Waiting does not help: only another version of the program can serve this store.
+                # Waiting does not help, because only another version of the program can use this store.
                 raise
             except Exception as error:
                 self.problem, wait_s = f"{type(error).__name__}: {error}", max(wait_s, UNFORESEEN_S)
@@ -221,19 +225,19 @@ class Membership:
         append = Append(self._place.path, self._place.encode(record), session.lease, escape(context.settings.hostname))
         (entry,) = await context.store.commit([], [append])
         assert entry is not None, "an append answers with its entry"
-        # Contenders of locks are named by the session, so pages show which component holds what.
+        # Lock entries contain the session's name, so that pages can show which component holds a lock.
         session.name = entry.path
-        # The component must not act on a mirror that lacks what earlier members wrote.
+        # The component must not act on a mirror that lacks earlier members' writes.
         await context.mirror.ready()
         await context.mirror.reached(entry.path, entry.version)
-        # The own entry is visible by now, so a scheduler that raises the format either sees it, or has announced
-        # before.
+        # The component's entry is visible now, so a scheduler that raises the format either sees it or announced the
+        # format earlier.
         check_format(context)
         self.session, self.problem = session, ""
         self.joined.set()
 
     async def _forget(self) -> None:
-        """Delete the desired state together with the component; if that fails now, the sweeper does it."""
+        """Delete the desired state of the component; if that fails, the sweeper does it later."""
         with suppress(StoreError):
             if self.context.mirror.get(self._desired_path) is not None:
                 await self.context.store.commit([], [Delete(self._desired_path)])
@@ -248,7 +252,7 @@ class Membership:
         await run_until(done, work(), self._keep(session, done))
 
     async def _keep(self, session: Session, done: asyncio.Event) -> None:
-        """Obey the desired state in the entry. `done` is set when the component is to stop and needs no time for it."""
+        """Follow the desired state. Set `done` when the component must stop and need not finish its work first."""
         mirror = self.context.mirror
         with mirror.part(session.name, self._desired_path) as own:
             self._own = own
@@ -262,14 +266,14 @@ class Membership:
             seen = own.moves
             entry = self.context.mirror.get(session.name)
             if entry is None:
-                # Somebody removed it by hand, or the lease ran out unnoticed: others already share out its work.
+                # Somebody deleted it manually, or the lease expired unnoticed; others have already taken over its work.
                 raise SessionLost(f"the entry {session.name} is gone")
             record, wanted = readable(entry, ComponentRecord), self.wanted
             now = replace(self.record, state=STATES[wanted])
             if now != record:
                 put = Put(entry.path, self._place.encode(now), session.lease)
                 check = At(entry.path, entry.version)
-                with suppress(Conflict):  # it changed meanwhile: the mirror will show it, and this runs again
+                with suppress(Conflict):  # it has changed in the meantime; this runs again when the mirror shows that
                     await answered(session, lambda: self.context.store.commit([check], [put]))  # noqa: B023
                 log.info("%s is %s", self.kind, now.state)
             if wanted == "stopped" and not self._finishes:
@@ -285,14 +289,14 @@ def desired_path(context: Context, component: str) -> str:
 
 async def want(context: Context, component: str, state: str, besides: Sequence[Op] = ()) -> bool:
     """Set the desired state of a component (`<kind>/<name>`): running, paused or stopped. Return False if it does
-    not exist. `besides` is written in the same commit."""
+    not exist. The same commit also makes the operations `besides`."""
     path = context.map.components.inside(component)
     desired = desired_path(context, path)
 
     async def body(txn: Txn) -> bool:
         if await txn.get(path) is None:
             return False
-        # Running is what holds without an entry.
+        # Without an entry, the desired state is "running".
         txn.do(
             Delete(desired)
             if state == "running"
@@ -310,7 +314,7 @@ async def serve(context: Context, kind: str, body: Body, stop: asyncio.Event) ->
 
 
 async def found_at(store: Store, path: str) -> None:
-    """Keep the endpoint in the store until cancelled. After the session is lost, begin a new one."""
+    """Keep the endpoint registered in the store until cancelled. If the session is lost, start a new one."""
     while True:
         try:
             async with store.session(f"endpoint {path}") as session:

@@ -1,4 +1,4 @@
-"""Do the requested git work, several pieces at a time."""
+"""Do the requested git work, several requests at a time."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from headgate.store.types import Op
 log = logging.getLogger("headgate.merger")
 
 JOBS_MAX = 8
-# The random part keeps all mergers from asking a server that comes back at the same moment.
+# The random part prevents all mergers from contacting a recovering server at the same moment.
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
-"""Shortest and longest pause between attempts, which grows; each is shortened at random by up to half."""
+"""Shortest and longest pause between attempts. The pause grows, and is randomly shortened by up to half."""
 SLOW_S = 5.0
 UNREACHABLE_MAX_S = 3600.0
-"""Time for which work waits for a repository that cannot be used; after that the work fails."""
+"""Time for which work waits for an unusable repository; after that the work fails."""
 ANSWER_MAX_BYTES = 200_000
-"""Size limit of an answer in an event; a larger answer lies apart from it."""
+"""Size limit of an answer in an event; a larger answer is stored separately."""
 PROBLEM_MAX_CHARS = 1000
-"""Limit of characters of an error that are shown."""
+"""Limit on the characters of an error that are shown."""
 
 
 class Merger:
@@ -54,7 +54,7 @@ class Merger:
         self._away: dict[str, RepositoryProblem] = {}
         """Project -> problem that makes work on it wait; each is logged once."""
         self._waiting = Counter[str]()
-        """Project -> works that wait for it."""
+        """Project -> number of requests that wait for it."""
         self.membership = Membership(context, "merger", ComponentFacts(places=jobs_max), finishes=True)
 
     async def run(self, session: Session) -> None:
@@ -90,7 +90,7 @@ class Merger:
         start_ms = self._context.now_ms()
         answer = await self._patiently(claim, work, worker)
         if answer is None:
-            # Nobody wants it any more, but the request has to end.
+            # The request was cancelled, but must still be completed.
             await claim.complete([])
             return
         self._context.observer.done(self._done(claim, answer, start_ms))
@@ -102,14 +102,14 @@ class Merger:
             await self._answered(claim, answer, self._undelivered(claim, work, answer))
 
     def _undelivered(self, claim: Claim, work: works.MergerWork, answer: works.MergerAnswer) -> list[Op]:
-        """Set a report that the forge refuses aside, where people see it."""
+        """Return operations that move a report that the forge rejects to the quarantine."""
         if not (isinstance(work, works.ReportRequest) and isinstance(answer, works.ReportAnswer) and answer.refused):
             return []
         tenant = claim.request.meta.get("tenant", "")
         return Quarantine(self._context).note(claim.request.id, work, tenant, answer.error)
 
     async def _failed(self, claim: Claim, why: str) -> None:
-        """Answer that the work was given up. The request names who waits, because the work itself may be unreadable."""
+        """Answer that the work was given up. Use only the request's metadata, because the work may be unreadable."""
         meta, error = claim.request.meta, f"the merger cannot do it: {why}"
         log.error("%s is given up: %s", claim.request.id, error)
         if claim.request.waited:
@@ -135,7 +135,7 @@ class Merger:
     async def _patiently(
         self, claim: Claim, work: works.MergerWork, worker: RequestWorker
     ) -> works.MergerAnswer | None:
-        """Return the answer once the work is done or has waited too long; None when nobody wants it any more."""
+        """Return the answer once the work is done or has waited too long; None if it was cancelled."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         away: set[str] = set()
@@ -148,7 +148,7 @@ class Merger:
                     if loop.time() - began_s > min(UNREACHABLE_MAX_S, unreachable.max_s):
                         return unreachable.answer
                     self._waits(unreachable)
-                    # Each work counts once for each project, however often it tries.
+                    # Each request counts once for each project, however often it is tried.
                     self._waiting[unreachable.project] += unreachable.project not in away
                     away.add(unreachable.project)
                 async with worker.parked(claim):
@@ -165,38 +165,38 @@ class Merger:
                 self.membership.say(problems=dict(self._away))
 
     async def _up_to_date(self, claim: Claim, work: works.MergerWork, *, again: bool) -> works.MergerWork:
-        """Return the work. A landing gets the pipelines and queues closed now and, if the last look at the forge is
-        too old, the forge's new answer. Raise Unreachable."""
+        """Return the work. For a landing, update whether its queue is closed and, if the forge's last answer is too
+        old, whether it may still be pushed. Raise Unreachable."""
         if not isinstance(work, works.LandRequest):
             return work
         context, tenant = self._context, claim.request.meta["tenant"]
-        # The store is asked, not the mirror: who closed a queue expects that nothing lands afterwards.
+        # Read from the store, not the mirror, because nothing may land after the closing of a queue was confirmed.
         work = replace(work, shut=await shut(context, claim.session, tenant, work.pipeline, work.queue))
-        # The forge was asked a moment ago, so the answer still holds.
+        # The forge was asked a moment ago, so its answer is still valid.
         if not work.looked_ms or not (again or context.now_ms() - work.looked_ms > HOLDS_MS):
             return work
         try:
             return replace(work, withheld=await why_withheld(context.forges, work, tenant))
         except (ReporterAway, ReportPutOff) as error:
-            why = f"is not pushed to, as its forge cannot be asked whether that may still be: {error}"
+            why = f"is not pushed to, because its forge cannot be asked whether the push is still allowed: {error}"
             project = work.change.project
-            # The forge may be back soon; only if it stays away is this the answer.
+            # The forge may soon be available again; this becomes the answer only if it is not.
             answer = works.LandAnswer(work.buildset, ok=False, error=f"{project} {why}", project=project)
             raise Unreachable(project, why, answer) from error
 
     async def _tried(self, claim: Claim, work: works.MergerWork, worker: RequestWorker) -> works.MergerAnswer:
-        """Return git's answer. Work that takes long, because a server answers late or never, gives its place to others.
-        It continues, and is not handed back when the worker is to stop."""
+        """Return git's answer. Work that takes long, because a server is slow or does not answer, frees its place for
+        other work. It continues, and is not handed back when the worker must stop."""
         doing = asyncio.ensure_future(self._git.do(work))
         try:
             await asyncio.wait({doing}, timeout=SLOW_S)
             if not doing.done():
-                # A push that has begun may reach the server at any time, so stopping the worker waits for it.
+                # A started push may reach the server at any time, so the worker waits for it even when it must stop.
                 async with worker.parked(claim, begun=True):
                     await asyncio.wait({doing})
             return await doing
         finally:
-            # Git's process must not outlive the claim, or two mergers could push the same landing.
+            # The git process must not outlive the claim, or two mergers could push the same landing.
             await end(doing)
 
     def _waits(self, unreachable: Unreachable) -> None:
@@ -207,7 +207,7 @@ class Merger:
             self.membership.say(problems=dict(self._away))
 
     async def _pause(self, claim: Claim, pause_s: float) -> bool:
-        """Wait for `pause_s` and return True; return False at once when nobody wants the work any more."""
+        """Wait for `pause_s` and return True; return False immediately when the request is cancelled."""
         mirror = self._context.mirror
         try:
             async with asyncio.timeout(pause_s):
@@ -227,11 +227,11 @@ class Merger:
         return WorkDone(kind=kind, id=claim.request.id, result=result, start_ms=start_ms, end_ms=end_ms, **about)
 
     def _answer(self, claim: Claim, answer: works.MergerAnswer) -> list[Op]:
-        """Return the operations that bring an answer to the waiting pipeline; none if no pipeline waits."""
+        """Return the operations that deliver an answer to the waiting pipeline; none if no pipeline waits."""
         match answer:
             case works.MergeAnswer() | works.LandAnswer():
                 meta = claim.request.meta
                 events = self._context.map.events.tenant(meta["tenant"]).pipelines(meta["pipeline"])
                 return events.result.stream.append(answer)
-            case _:  # nobody waits, or the waiting process is gone
+            case _:  # no pipeline waits for other answers
                 return []

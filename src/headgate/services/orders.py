@@ -1,4 +1,4 @@
-"""Submit people's requests and receive the outcome; record orders that hold for a while: see `map.orders`."""
+"""Submit people's requests and receive the outcome; record orders that apply until revoked, such as closed queues."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put, StoreErro
 E = TypeVar("E")
 
 LANDING_WAIT_MAX_S = 5.0
-"""Time for which a person who closes something waits for a push that is under way."""
-DAMAGED = TenantState(closings=(Closing("", reason="what is closed cannot be read; close or open something anew"),))
-"""Stands for a damaged record, so that nothing lands."""
+"""Time for which a person who closes something waits for a running push."""
+DAMAGED = TenantState(closings=(Closing("", reason="the list of closings is damaged; close or open something again"),))
+"""Replaces a damaged record, so that nothing lands."""
 
 
 class Unanswered(HeadgateError):
@@ -35,31 +35,31 @@ class Unanswered(HeadgateError):
 async def ask(
     context: Context, session: Session, stream: Stream[E], request: Callable[[str], E], besides: Sequence[Op] = ()
 ) -> ManagementResult:
-    """Submit a request and return its outcome. `request` makes the request from the path of its result. `besides` is
-    written in the same commit. Raise Unanswered or SessionLost."""
+    """Submit a request and return its outcome. `request` creates the request from the path of its result. The same
+    commit also makes the operations `besides`. Raise Unanswered or SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = place.inside(fresh())
     events = stream.append(request(path))
-    # Under the lease, the place disappears with the process that waits.
+    # The entry has the session's lease, so it disappears with the waiting process.
     waiting = Put(path, place.encode(ManagementResult(False)), session.lease)
 
     async def submit() -> None:
-        with suppress(Conflict):  # a repeated submission: the first answer was lost
+        with suppress(Conflict):  # an earlier attempt succeeded, but its answer was lost
             await context.store.commit([At(path, None)], [waiting, *events, *besides])
 
     await answered(session, submit)
-    # A person waits, and a scheduler may be paused or away; the request stays in the queue.
+    # A person waits, but all schedulers may be paused or down; then the request stays in the queue.
     try:
         async with asyncio.timeout(ANSWER_WAIT_MAX_S):
-            # The entry has to be seen before its absence means anything.
+            # The absence of the entry is meaningful only after the mirror has shown it.
             await mirror.reached(path)
             while (entry := mirror.get(path)) is not None and entry.value == waiting.value:
                 await mirror.moved(mirror.moves)
         if entry is None:
-            raise Unanswered("the answer was lost; the status shows what became of it")
+            raise Unanswered("the answer was lost; check the status for the result")
         return place.decode(entry.value)
     except TimeoutError:
-        text = f"no scheduler took it up within {ANSWER_WAIT_MAX_S:.0f} s; it is done once one does"
+        text = f"no scheduler handled it within {ANSWER_WAIT_MAX_S:.0f} s; it stays queued until one does"
         raise Unanswered(text) from None
     finally:
         with suppress(StoreError):  # the entry vanishes with the session
@@ -67,14 +67,14 @@ async def ask(
 
 
 async def tell(context: Context, path: str, outcome: ManagementResult) -> None:
-    """Answer the caller that waits at `path`, if it still waits. The answer is not under the caller's lease, under
-    which only the caller may write: the caller deletes it, or the sweeper does."""
+    """Answer the caller that waits at `path`, if it still waits. The answer cannot have the caller's lease, under which
+    only the caller may write, so the caller or the sweeper deletes it."""
     entry = context.mirror.get(path)
     if entry is None:
         return
     place = context.map.results.management
     answer = Put(path, place.encode(outcome))
-    # The check keeps an answer from appearing after the asker left: nobody would remove it before the sweep.
+    # The check prevents an answer after the caller has left, which would stay until the sweep.
     with suppress(Conflict):  # the waiting process is gone
         await context.store.commit([At(path, entry.version)], [answer])
 
@@ -86,14 +86,14 @@ def state_of(context: Context, tenant: str) -> TenantState:
 
 @lru_cache(maxsize=1_000)
 def _state(entry: Entry | None) -> TenantState:
-    """Decode the state, cached, because every turn reads it and it seldom changes."""
+    """Decode the state; cached, because every turn reads it and it rarely changes."""
     return TenantState() if entry is None else readable(entry, TenantState) or DAMAGED
 
 
 async def shut(context: Context, session: Session, tenant: str, pipeline: str, queue: str) -> bool:
-    """Return whether nothing may land from this queue now, as the store (not the mirror) has it."""
+    """Return whether nothing may land from this queue now, according to the store (not the mirror)."""
     path = context.map.events.tenant(tenant).state.path
-    # The mirror may be behind a closing that was confirmed to somebody.
+    # The mirror may lag behind a closing that was already confirmed to a person.
     entry = await answered(session, lambda: context.store.get(path))
     return closing_of(_state(entry).closings, pipeline, queue) is not None
 
@@ -101,8 +101,8 @@ async def shut(context: Context, session: Session, tenant: str, pipeline: str, q
 async def ordered(
     context: Context, tenant: str, change: Callable[[TenantState], TenantState], besides: Sequence[Op] = ()
 ) -> TenantState:
-    """Return the state after `change`, once this mirror shows it; `besides` is written with it. `change` may be called
-    more than once."""
+    """Apply `change` to the tenant's state, and return the new state once this mirror shows it. The same commit also
+    makes the operations `besides`. `change` may be called more than once."""
     place = context.map.events.tenant(tenant).state
 
     async def body(txn: Txn) -> TenantState:
@@ -111,17 +111,16 @@ async def ordered(
         return after
 
     after = await context.store.transact(body)
-    # A person who gets the answer expects the next page to show the order.
+    # The person expects the next page to show the change.
     if (entry := await context.store.get(place.path)) is not None:
         await context.mirror.reached(entry.path, entry.version)
     return after
 
 
 async def landings_over(context: Context, tenant: str, pipeline: str) -> tuple[str, ...]:
-    """Wait until no earlier landing is being pushed. Return the changes that may still land when that takes too
-    long."""
+    """Wait until no earlier landing is being pushed. If that takes too long, return the changes that may still land."""
     mirror = context.mirror
-    # Requests that come later see the closing themselves (`shut`).
+    # Later requests detect the closing themselves (`shut`).
     begun = {one.request.id for one in context.merges.open(mirror) if _lands(one.request.meta, tenant, pipeline)}
     try:
         async with asyncio.timeout(LANDING_WAIT_MAX_S):

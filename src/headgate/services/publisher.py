@@ -35,7 +35,7 @@ RETRY_MAX_S = 10.0
 def published_event(
     kind: str, subject: str, tenant: str, pipeline: str, change: Change, item: str, at_ms: int
 ) -> PublishedEvent:
-    """Make a published event. `subject` distinguishes it from others of its kind."""
+    """Create a published event. `subject` distinguishes it from others of its kind."""
     return PublishedEvent(
         v=VERSION,
         kind=kind,
@@ -53,18 +53,18 @@ def published_event(
 
 
 def queue_of(tenant: str) -> str:
-    """Return the queue of a tenant's events, which has the tenant's name if a queue can have it."""
+    """Return the queue of a tenant's events; it is named after the tenant if the name is valid for a queue."""
     name = f"gate-{tenant}"
     if QUEUE_NAME.fullmatch(name):
         return name
-    # Two tenants whose names differ only in characters that queues do not have still get different queues.
+    # The digest distinguishes tenants whose names differ only in characters that queue names cannot contain.
     short = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:40]
     return f"{short}-{hashlib.sha256(tenant.encode()).hexdigest()[:8]}"
 
 
 def partition_of(project: str, partitions: int) -> int:
-    """Return the partition of a project; all its events go there, so their order is kept."""
-    # Python's own hash differs from process to process.
+    """Return the partition for all events of a project, so that they stay in order."""
+    # Python's `hash` differs from process to process.
     return int.from_bytes(hashlib.sha256(project.encode()).digest()[:8]) % partitions + 1
 
 
@@ -79,9 +79,9 @@ class ServerPosts:
     """Queue -> number of its partitions."""
 
     async def post(self, queue: str, bodies: Sequence[tuple[str, str]], key: str, ttl_s: int | None = None) -> None:
-        """Post `bodies`, pairs of project and text: all or none, and once under the same key. A queue that was
-        recreated since the last look is looked at again. Raise SourceDown, QueueGone or PostRefused."""
-        # The second round is for a queue that was deleted or recreated with other partitions since the last look.
+        """Post `bodies`, pairs of project and text: all or none, and only once for the same key. Detect a queue that
+        was recreated. Raise SourceDown, QueueGone or PostRefused."""
+        # The second round is for a queue that was deleted, or recreated with other partitions, since its last check.
         for known in (queue in self._known, False):
             partitions = await self._partitions(queue)
             messages = [(text, partition_of(project, partitions)) for project, text in bodies]
@@ -92,7 +92,7 @@ class ServerPosts:
                 return
             except (QueueGone, PostRefused) as error:
                 self._known.pop(queue, None)
-                # A refusal may come from a partition that no longer exists; only one after a fresh look is final.
+                # A refusal may be about a partition that no longer exists; only one after a fresh check is final.
                 if isinstance(error, PostRefused) and not known:
                     raise
         raise QueueGone(queue)
@@ -102,8 +102,8 @@ class ServerPosts:
         if queue not in self._known:
             try:
                 found = await self.poster.partition_count(queue)
-            # Another process may create it at the same time, perhaps with another number of partitions; hence the
-            # question after.
+            # Another process may create it at the same time with another number of partitions, so the number is read
+            # again afterwards.
             except QueueGone:
                 await self.poster.create(queue, self.partitions)
                 found = await self.poster.partition_count(queue)
@@ -113,7 +113,7 @@ class ServerPosts:
 
 @dataclass(slots=True)
 class Publisher:
-    """Post the events of gates; `run` is the body, and one process at a time posts."""
+    """Post the events of gates, one process at a time; `run` is the body."""
 
     context: Context
     posts: ServerPosts
@@ -132,7 +132,7 @@ class Publisher:
                 posted = await self._posted(waiting, guard)
                 if posted:
                     await self.context.store.commit([], consumed(posted), guards=[guard])
-                    # Everything before it is gone, too, since the mirror applies commits in order.
+                    # The mirror applies commits in order, so all earlier entries are also gone.
                     await mirror.gone(posted[-1].entry)
                     wait_s = 0.1
                 if len(posted) < len(waiting):
@@ -141,14 +141,14 @@ class Publisher:
                     wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     async def _posted(self, waiting: Sequence[Unread[PublishedEvents]], guard: At) -> Sequence[Unread[PublishedEvents]]:
-        """Return the records that the server accepted, up to the first that it did not. A record that raises an error
-        is set aside after a few attempts."""
+        """Return the records that the server accepted, up to the first one that it did not. Move a record that raises
+        an error to the quarantine after a few attempts."""
         for number, event in enumerate(waiting):
             try:
                 await self._post(event)
             except (SourceDown, QueueGone) as down:
                 log.warning("%s: the message server: %s", NAME, down)
-                # What was posted is consumed; the rest keeps its order for the next round.
+                # The posted records are consumed; the rest stays in order for the next round.
                 return waiting[:number]
             except Exception as error:
                 log.exception("%s: %s cannot be posted", NAME, event.entry)
@@ -156,21 +156,21 @@ class Publisher:
                     ops = Quarantine(self.context).event(event, self.context.map.published_events.queue.path, error)
                     await self.context.store.commit([], ops, guards=[guard])
                     await self.context.mirror.gone(event.entry)
-                # Nothing behind it is posted either: events of a tenant must arrive in order.
+                # Later records are not posted either, because a tenant's events must arrive in order.
                 return waiting[:number]
         return waiting
 
     async def _post(self, event: Unread[PublishedEvents]) -> None:
-        """Post a record once, however often it is tried: the entry's name is the key."""
+        """Post a record. The entry's name is the key, so that repeated attempts post it only once."""
         together: dict[str, list[tuple[str, str]]] = {}
         for one in event.event.events:
             together.setdefault(queue_of(one.tenant), []).append((one.project, msgspec.json.encode(one).decode()))
-        # The body's name never changes, so a record that is posted again is recognised by the server.
+        # The body's name never changes, so the server recognizes a record that is posted again.
         key = f"notice-{event.body.rpartition('/')[2]}"
         for queue, bodies in together.items():
             try:
                 await self.posts.post(queue, bodies, key)
-            # One queue's refusal must not keep the events from the others.
+            # A refusal by one queue must not block the events for the others.
             except PostRefused as refused:
                 log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
                 self.context.observer.untold(NAME, len(bodies))

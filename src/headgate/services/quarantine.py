@@ -1,7 +1,7 @@
-"""Set aside things whose handling always raises an error, and restart tasks that raise one.
+"""Set entries aside whose handling always raises an error, and restart tasks that raise one.
 
-A process that meets such a thing tries it a few times, then sets it aside in the commit that removes it from its place.
-It stays there, with its error, until somebody retries or drops it.
+A process tries such an entry a few times, then moves it to the quarantine in one commit. It stays there, with its
+error, until somebody retries or drops it.
 """
 
 from __future__ import annotations
@@ -37,42 +37,42 @@ TRY_AGAIN_S = 0.2
 COUNTED_MAX = 10_000
 ERROR_MAX_CHARS = 1_000
 REPORTS_MAX = 1_000
-"""Limit of undeliverable reports that are kept."""
+"""Limit on the stored undeliverable reports."""
 BODY_MAX_BYTES = 400_000
-"""Size limit of the body that is kept; a larger one is dropped and only recorded."""
+"""Size limit of a stored body; for a larger one, only the record is stored."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.2, 60.0
 WELL_S = 10.0
-"""Time after which a part that failed and was restarted counts as healthy."""
+"""Time after which a restarted task counts as healthy."""
 Run = Callable[[Session], Coroutine[Any, Any, None]]
 
 
 def transient(error: Exception) -> bool:
-    """Return whether the store, or another process's write, is the cause, so that waiting helps."""
-    # What is too large stays too large, however often it is tried.
+    """Return whether the store or another process's write is the cause, so that waiting helps."""
+    # An entry that is too large stays too large, so retrying does not help.
     return isinstance(error, StoreError | SessionLost) and not isinstance(error, TooLarge)
 
 
 def error_text(error: BaseException) -> str:
-    """Return the error as text for people."""
+    """Return the error as a message."""
     return _plain(str(error) if isinstance(error, Undecodable) else f"{type(error).__name__}: {error}")
 
 
 def _plain(text: str) -> str:
-    """Reduce text to one line that can be written anywhere."""
-    # Errors quote what people wrote; control characters must not reach terminals and logs.
+    """Reduce text to one printable line of limited length."""
+    # Errors quote user input, whose control characters must not reach terminals and logs.
     return "".join(c if c.isprintable() else " " for c in text[:ERROR_MAX_CHARS])
 
 
 class Tries:
-    """Count how often handling each thing has raised an error in this process."""
+    """Count how often handling each entry has raised an error in this process."""
 
     def __init__(self, most: int = TRIES_MAX) -> None:
         self._most = most
         self._counts: dict[str, int] = {}
 
     def spent(self, name: str) -> bool:
-        """Count one more error. Return True if the attempts are used up and the thing is to be set aside."""
-        # Forgetting costs a few more tries, and keeps the memory bounded.
+        """Count one more error. Return True if the attempts are used up, so that the entry must be quarantined."""
+        # Clearing costs a few more attempts, but bounds the memory.
         if len(self._counts) >= COUNTED_MAX:
             self._counts.clear()
         self._counts[name] = self._counts.get(name, 0) + 1
@@ -83,7 +83,7 @@ class Tries:
 
 
 class Quarantine:
-    """Read the quarantine from the mirror, and put things in and out."""
+    """Read the quarantine from the mirror, and move entries into and out of it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -93,7 +93,7 @@ class Quarantine:
         return len(self._context.mirror.under(self._place.records.path))
 
     def all(self) -> Mapping[str, Quarantined]:
-        """Map ids to what was set aside, oldest first."""
+        """Return id -> quarantined record, oldest first."""
         prefix = self._place.records.inside("")
         found = ((e.path, readable(e, Quarantined)) for e in self._context.mirror.under(self._place.records.path))
         return {path.removeprefix(prefix): one for path, one in found if one is not None}
@@ -102,7 +102,7 @@ class Quarantine:
         return self._place.records.inside(id)
 
     def event(self, waiting: Unread[E], queue: str, error: BaseException, tenant: str = "") -> list[Op]:
-        """Return operations that move an event from its queue into the quarantine, for its consumer's commit."""
+        """Return operations, for its consumer's commit, that move an event from its queue into the quarantine."""
         body = self._context.mirror.get(waiting.body)
         name = waiting.body.rpartition("/")[2]
         subject = f"an event ({type(waiting.event).__name__}) of {queue}"
@@ -110,10 +110,10 @@ class Quarantine:
         return [*ops, *waiting.consume()]
 
     def report(self, waiting: Unread[OutboxMessages], queue: str, connection: str, error: Exception) -> list[Op]:
-        """Return operations that move reports that their receiver refuses from its outbox into the quarantine. If there
-        are very many, only the first ones are kept.
+        """Return operations that move rejected reports from the receiver's outbox into the quarantine. If the
+        quarantine has too many reports, the operations drop them instead.
         """
-        # A receiver that refuses everything would fill the store.
+        # A receiver that rejects everything would otherwise fill the store.
         if self._full():
             return waiting.consume()
         reports = [one.report for one in waiting.event.messages]
@@ -127,7 +127,7 @@ class Quarantine:
         return [*ops, *waiting.consume()]
 
     def note(self, id: str, work: ReportRequest, tenant: str, error: str) -> list[Op]:
-        """Return operations that set aside a report that a forge refuses; a retry asks a merger once more."""
+        """Return operations that quarantine a report that a forge rejects; a retry submits it to a merger again."""
         if self._full():
             return []
         change, queue = work.change, self._context.merges.places
@@ -136,19 +136,19 @@ class Quarantine:
         return self.put(id, "report", subject, error, tenant, queue.requests, f"{queue.params}/{id}", value, tries=1)
 
     def _full(self) -> bool:
-        """Return whether too many reports are set aside to keep another one."""
+        """Return whether the quarantine has too many reports to store another one."""
         full = sum(one.kind == "report" for one in self.all().values()) >= REPORTS_MAX
         if full:
-            log.error("%d undeliverable reports are set aside already: dropping one", REPORTS_MAX)
+            log.error("the quarantine already has %d undeliverable reports: dropping one", REPORTS_MAX)
             self._context.observer.untold("reports", 1)
         return full
 
     def change(
         self, id: str, subject: str, error: str, tenant: str, events: PipelineEvents, event: TriggerEvent | None
     ) -> list[Op]:
-        """Return operations that set aside a change that left its pipeline. A retry brings `event` back; with None,
-        it brings nothing back."""
-        # The id is derived, so an item that is set aside twice has one record.
+        """Return operations that quarantine a change that left its pipeline. A retry sends `event` again; with None, it
+        sends nothing."""
+        # The id is derived, so that an item that is quarantined twice has one record.
         stream, name = events.trigger.stream, derived("change", id)
         if event is None:
             return self.put(name, "change", subject, error, tenant)
@@ -168,7 +168,7 @@ class Quarantine:
     ) -> list[Op]:
         what, text = _plain(what), _plain(error) if isinstance(error, str) else error_text(error)
         log.error("%s was set aside after %d tries: %s", what, tries, text)
-        # Without its body a thing cannot come back, so the record must not promise that.
+        # Without its body, an entry cannot be put back, so the record must not name a queue.
         retained = 0 < len(value) <= BODY_MAX_BYTES
         record = Quarantined(
             kind=kind,
@@ -187,7 +187,8 @@ class Quarantine:
         return self._place.bodies.inside(id)
 
     async def retry(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
-        """Put a thing back where it was; `besides` is written in the same commit. Raise LookupError or StoreError."""
+        """Put an entry back where it was; the same commit also makes the operations `besides`. Raise LookupError or
+        StoreError."""
 
         async def body(txn: Txn) -> Quarantined:
             record = await self._taken(txn, id)
@@ -203,7 +204,7 @@ class Quarantine:
         return await self._context.store.transact(body)
 
     def _again(self, record: Quarantined, value: bytes) -> list[Op]:
-        """Return operations that ask a merger again."""
+        """Return operations that submit the report to a merger again."""
         work = msgspec.json.decode(value, type=ReportRequest)
         change = {"change": work.change.id, "project": work.change.project}
         meta = {"tenant": record.tenant, "pipeline": work.pipeline, **change}
@@ -211,7 +212,7 @@ class Quarantine:
         return self._context.merges.submit(Request(record.body.rpartition("/")[2], meta=meta), value)
 
     async def drop(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
-        """Delete a thing; `besides` is written in the same commit. Raise LookupError or StoreError."""
+        """Delete an entry; the same commit also makes the operations `besides`. Raise LookupError or StoreError."""
 
         async def body(txn: Txn) -> Quarantined:
             txn.do(*besides)
@@ -221,19 +222,19 @@ class Quarantine:
 
     async def _taken(self, txn: Txn, id: str) -> Quarantined:
         entry = await txn.get(self.path(id))
-        # Somebody else has retried or dropped it meanwhile.
+        # Somebody else may have retried or dropped it in the meantime.
         if entry is None:
-            raise LookupError(f"nothing is set aside under {id!r}")
+            raise LookupError(f"the quarantine has no entry {id!r}")
         txn.do(Delete(entry.path), Delete(self._body(id)))
         try:
             return self._place.records.decode(entry.value)
-        # People must be able to drop what cannot be read.
+        # People must be able to drop unreadable records.
         except Undecodable as damaged:
             return Quarantined(kind="record", what=entry.path, error=error_text(damaged), since_ms=0)
 
     async def forget(self, id: str) -> None:
-        """Remove a thing from the quarantine because handling it succeeds again."""
-        # Usually there is nothing, and a look at the mirror costs no request.
+        """Remove an entry from the quarantine because handling it succeeds again."""
+        # Usually there is no entry, and checking the mirror costs no request.
         if self._context.mirror.get(self.path(id)) is not None:
             try:
                 await self._context.store.commit([], [Delete(self.path(id)), Delete(self._body(id))])
@@ -242,10 +243,10 @@ class Quarantine:
 
 
 async def tended(context: Context, what: str, run: Run, session: Session, tenant: str = "") -> None:
-    """Run a work until it ends; when it raises an error, start it again after a growing pause, so that its defect, or a
+    """Run a task until it ends. If it raises an error, start it again after a growing pause, so that its defect, or a
     damaged record that it needs, affects nothing else. Raise SessionLost, GuardLost or Unavailable.
 
-    After a few tries it is in the quarantine for as long as it does not go well; retried there, it is begun at once.
+    After a few failures, the quarantine shows the task until it runs without errors; a retry there starts it at once.
     """
     await _SupervisedWork(context, what, run, tenant).run(session)
 
@@ -261,22 +262,22 @@ class _SupervisedWork:
         while True:
             began_s = loop.time()
             try:
-                # Only a work that is in the quarantine has something to be taken out of.
+                # If the quarantine shows the task, its record is removed once the task counts as healthy.
                 if self._shown:
                     await run_until(asyncio.Event(), self._run(session), self._well())
                 else:
                     await self._run(session)
                 return
-            # These concern the whole component, not this work: it has to join again.
+            # These affect the entire component, not only this task: the component must join again.
             except (SessionLost, GuardLost, Unavailable):
                 raise
             except Exception as error:
-                # It went well for a while, so this is a new problem.
+                # It was healthy for a while, so this is a new problem.
                 if loop.time() - began_s >= WELL_S:
                     tries, pause_s = 0, PAUSE_FIRST_S
                 tries += 1
                 self._tell(error, pause_s)
-                # A damaged record does not mend itself, so people hear of it at once.
+                # A damaged record needs a person's repair, so it is shown at once.
                 if tries >= TRIES_MAX or isinstance(error, Undecodable):
                     await self._show(error, tries)
                 await self._pause(pause_s, error.path if isinstance(error, Undecodable) else "")
@@ -294,7 +295,7 @@ class _SupervisedWork:
         if isinstance(error, Undecodable):
             log.error("%s is stopped: %s; repair or remove it", self._what, error)
         elif transient(error):
-            log.warning("%s is begun again in %.1f s: %s", self._what, pause_s, error)
+            log.warning("%s starts again in %.1f s: %s", self._what, pause_s, error)
         else:
             log.error("%s is stopped, and starts again in %.1f s", self._what, pause_s, exc_info=error)
 
@@ -305,10 +306,10 @@ class _SupervisedWork:
         except (SessionLost, Unavailable):
             raise
         except StoreError as refused:
-            log.error("%s: that it stands still cannot be written down: %s", self._what, refused)
+            log.error("%s is stopped, but that cannot be recorded: %s", self._what, refused)
 
     async def _pause(self, pause_s: float, damaged: str) -> None:
-        """Wait until the pause is over, or until somebody retries the work or repairs the damaged record."""
+        """Wait until the pause is over, or until somebody retries the task or repairs the damaged record."""
         mirror, loop = self._context.mirror, asyncio.get_running_loop()
         until_s, shown, was = loop.time() + pause_s, self._shown, mirror.get(damaged)
         with mirror.part(self._path, *([damaged] if damaged else [])) as part:

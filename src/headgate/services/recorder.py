@@ -1,4 +1,4 @@
-"""Move finished buildsets, and people's actions, from the store into the history database."""
+"""Move finished buildsets and people's actions from the store into the history database."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ async def nothing() -> None:
 
 
 class Recorder:
-    """Record the history; `run` is the body, and one process at a time records."""
+    """Record the history, one process at a time; `run` is the body."""
 
     def __init__(
         self, context: Context, history: HistoryWriter, beside: Callable[[], Coroutine[Any, Any, None]] = nothing
     ) -> None:
-        """Make a recorder. `beside` is a further task of the recording process, run until cancelled."""
+        """Create a recorder. The recording process also runs `beside` until cancelled."""
         self._context, self._history = context, history
         self._beside, self._wait_s = beside, RETRY_FIRST_S
         self._quarantine, self._tries = Quarantine(context), Tries()
@@ -61,11 +61,11 @@ class Recorder:
 
     async def _record(self, waiting: list[Unread[Finished]], by_hand: list[Unread[HandAction]], guard: At) -> None:
         try:
-            every: list[Unread[Any]] = [*by_hand, *waiting]  # of one kind and of the other
+            every: list[Unread[Any]] = [*by_hand, *waiting]  # events of both kinds
             for event in every:
                 try:
                     await self._keep(event.event)
-                # The database concerns all of them, so none is to blame.
+                # An unavailable database affects all events, so no single one is to blame.
                 except HistoryUnavailable:
                     raise
                 except Exception as error:
@@ -77,10 +77,10 @@ class Recorder:
             self._wait_s = min(2 * self._wait_s, RETRY_MAX_S)
             return
         self._wait_s = RETRY_FIRST_S
-        # The database has them by now. After a crash in between they are recorded again, which changes nothing.
+        # The database has them now. After a crash before this commit, they are recorded again, which changes nothing.
         await self._context.store.commit([], [*consumed(by_hand), *consumed(waiting)], guards=[guard])
         for event in waiting:
-            # Records of repeated builds are no ends, and would count twice.
+            # Records of repeated builds are not the ends of items, and would be counted twice.
             if event.event.result and event.event.final:
                 self._context.observer.finished(event.event)
         for entry in [*(one.entry for one in by_hand[-1:]), *(one.entry for one in waiting[-1:])]:
@@ -93,7 +93,7 @@ class Recorder:
             await self._history.record(self._addressed(event))
 
     def _addressed(self, finished: Finished) -> Finished:
-        """Return the buildset with the address of every log."""
+        """Return the buildset with the URL of every log."""
         builds = tuple(
             replace(build, log_url=self._context.log_url(finished.tenant, build.uuid))
             if build.start_ms and not build.log_url
@@ -103,7 +103,7 @@ class Recorder:
         return replace(finished, builds=builds)
 
     async def _blame(self, event: Unread[Any], error: Exception, guard: At) -> None:
-        """Set aside what cannot be recorded after a few attempts."""
+        """Move an event that cannot be recorded to the quarantine after a few attempts."""
         log.error("%s cannot be recorded: %s: %s", event.entry, type(error).__name__, error)
         if not self._tries.spent(event.entry):
             await asyncio.sleep(TRY_AGAIN_S)

@@ -1,8 +1,8 @@
-"""Share work among the components of a kind, without a word between them; elect one that publishes figures.
+"""Share work among the components of a kind without communication; elect one that publishes system-wide metrics.
 
-For each request, every component computes the same order of takers from the registry and the requests under way: the
-least loaded first. The first takes the request at once, each further one only if it still waits a moment later, so that
-a taker that is stuck delays this request, and nothing else.
+For each request, every component computes the same order of components from the registry and the running requests: the
+least loaded first. The first one takes the request at once, each further one only if it still waits a moment later, so
+that a stuck component delays only this request.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from headgate.store.store import Session
 log = logging.getLogger("headgate")
 
 YIELD_S = 0.5
-"""Time that a request waits for each component that is better suited."""
+"""Time that a request waits for each better suited component."""
 LOOK_AGAIN_S = 5.0
 """Pause before a machine that was fully loaded is checked again."""
 SEEN_MAX = 10_000
 Takes = Callable[[ComponentRecord, Open], bool]
 """Returns whether a component with this record takes the request."""
 ShowFigures = Callable[[Map, Mirror], AbstractContextManager[None]]
-"""Publishes figures of the whole system while it is entered."""
+"""Publishes metrics of the entire system while it is entered."""
 
 
 def everybody(record: ComponentRecord, found: Open) -> bool:
@@ -51,40 +51,40 @@ class FairSharing:
     _seen: dict[str, float] = field(default_factory=dict)
     """Request -> time at which it was first seen waiting, in loop seconds."""
     _ran: int = 0
-    """Number of running pieces of work at the last look."""
+    """Number of running pieces of work at the last check."""
     _refused: tuple[int, float] = (0, 0.0)
-    """Number of running pieces of work at the last refusal, and the end of its validity; (…, 0) if it was not
-    refused."""
+    """Number of running pieces of work at the last check of the load, and until when its refusal holds; 0: it did not
+    refuse."""
 
     @property
     def stopping(self) -> bool:
         return self.membership.wanted == "stopped"
 
     def accepting(self, running: int) -> float:
-        """Return 0 if another request may be taken, otherwise the seconds until the next look."""
+        """Return 0 if another request may be taken, otherwise the seconds until the next check."""
         if self.membership.wanted != "running":
             return LOOK_AGAIN_S
         now, self._ran = asyncio.get_running_loop().time(), running
-        # A place that became free makes a new look worthwhile, whatever the last one said.
+        # A freed slot makes a new check worthwhile, even if the last refusal still holds.
         ran, until = self._refused
         if running >= ran and now < until:
             return until - now
         why = self.refuses(running)
         if bool(why) != bool(until):
-            log.warning("%s takes %s", self.membership.kind, f"nothing more: {why}" if why else "work again")
+            log.warning("%s takes %s", self.membership.kind, f"no more work: {why}" if why else "work again")
         self.membership.say(accepting=not why, why=why)
         self._refused = (running, now + LOOK_AGAIN_S if why else 0.0)
         return LOOK_AGAIN_S if why else 0.0
 
     async def look(self) -> None:
-        """Announce until cancelled whether another request may be taken, also while none waits."""
+        """Announce until cancelled whether another request may be taken, even while none waits."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
-            # Nobody asks while nothing waits, so the announcement would grow old.
+            # While nothing waits, nothing else calls this, so the announcement would become outdated.
             self.accepting(self._ran)
 
     def order(self, backlogs: Iterable[Backlog], running: int) -> FairOrder:
-        """Return the current order; `running` counts our own requests, visible or not."""
+        """Return the current order; `running` is the number of our own requests, even if the mirror lacks some."""
         context, session = self.membership.context, self.membership.session
         me = session.name if session else ""
         address: Address[ComponentRecord] = getattr(context.map.components, self.membership.kind)
@@ -92,9 +92,10 @@ class FairSharing:
         held = sum((backlog.held for backlog in backlogs), Counter[str]())
         # The mirror may not show our latest claims yet.
         held[me] = max(held[me], running)
-        # A full process is no rival; this process counts in any case, since it would else never take anything.
+        # Fully loaded components do not count; this process always does, because otherwise it would never take
+        # anything.
         peers = {path: record for path, record in records.items() if path == me or _free(record, held[path])}
-        # Forgetting only restarts the delays.
+        # Clearing only restarts the delays.
         if len(self._seen) > SEEN_MAX:
             self._seen.clear()
         return FairOrder(me, peers, held, self.takes, self._seen, asyncio.get_running_loop().time())
@@ -106,7 +107,7 @@ class FairOrder:
 
     me: str
     peers: Mapping[str, ComponentRecord]
-    """Components with a free place, including this one."""
+    """Components with a free slot, including this one."""
     held: Counter[str]
     takes: Takes
     seen: dict[str, float]
@@ -114,8 +115,8 @@ class FairOrder:
 
     @property
     def free(self) -> int:
-        """Return the free places of all takers: requests further back in the line are nobody's turn yet."""
-        # At least one request is looked at, however wrong the sum.
+        """Return the number of free slots of all components; requests further back in the queue must wait."""
+        # At least one request is considered, even if the sum is wrong.
         return max(1, sum(_places(record) - self.held[path] for path, record in self.peers.items()))
 
     def delay_s(self, found: Open) -> float:
@@ -123,7 +124,7 @@ class FairOrder:
         peers = (p for p, record in self.peers.items() if p == self.me or self.takes(record, found))
         mine = _rank(self.me, self.held, found)
         better = sum(_rank(path, self.held, found) < mine for path in peers)
-        # The delay counts from when this process saw the request: clocks differ, and the request has no time in it.
+        # The delay starts when this process first sees the request: clocks differ, and the request contains no time.
         return self.seen.setdefault(found.request.id, self.now) + better * YIELD_S - self.now
 
 
@@ -136,12 +137,12 @@ def _places(record: ComponentRecord) -> int:
 
 
 def _rank(path: str, held: Counter[str], found: Open) -> tuple[int, bytes]:
-    # The hash decides between equals differently for each request, so the same component is not always first.
+    # The hash orders equally loaded components differently for each request, so that the same one is not always first.
     return held[path], hashlib.blake2b(f"{path}\0{found.entry.born}".encode(), digest_size=8).digest()
 
 
 async def publish_once(context: Context, figures: ShowFigures, session: Session) -> None:
-    """Publish the figures once elected, until cancelled."""
+    """Publish the metrics once elected, until cancelled."""
     async with lock(context.store, session, context.map.scheduler.stats_election.path).hold():
         with figures(context.map, context.mirror):
             await asyncio.Event().wait()

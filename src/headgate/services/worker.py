@@ -1,4 +1,4 @@
-"""Claim what waits, do it and answer: a bounded number at a time, and no faster than the others can bear."""
+"""Claim waiting requests, carry them out and answer them: a limited number at a time, at a limited rate of starts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ LATELY_S = 5.0
 """Time for which starts are remembered."""
 RETRY_S = 5.0
 TAKEN_MAX = 1_000
-"""Limit of requests taken by this worker that are remembered, because the mirror may still show them as waiting."""
+"""Limit on the remembered requests that this worker took: the mirror may still show them as waiting."""
 PARKED_MAX = 1_000
-"""Limit of pieces of work that wait and take no place."""
+"""Limit on the pieces of work that wait without occupying a slot."""
 Do = Callable[[Claim], Awaitable[None]]
 """Does the work and completes the claim."""
 Fail = Callable[[Claim, str], Awaitable[None]]
-"""Completes the claim of work that raised, with an answer that says why."""
+"""Completes the claim of work that raised an error, with an answer that contains the error."""
 
 
 def _loop_s() -> float:
@@ -58,14 +58,16 @@ class _Rest(NamedTuple):
 
 
 class Pace:
-    """Decide who may start, and when.
+    """Decide which project may start work, and when.
 
-    Everybody who began something lately has an equal part of the beginnings.  While a project has begun more than its
-    part, it rests after each beginning for as long as the others' parts would take, to those who come with little.
+    All projects that have recently started work have equal shares of the starts.  A project that has used more than its
+    share pauses after each start for as long as the other projects' shares would take, so that projects with little
+    work need not wait.
     """
 
     def __init__(self, beginning_max: int, clock: Callable[[], float] = _loop_s) -> None:
-        """Let this many start at once, of one project half as many; 0: any number. `clock` returns seconds."""
+        """Limit the concurrent starts to `beginning_max`, and to half as many for one project; 0: no limit. `clock`
+        returns seconds."""
         self._max, self._clock = beginning_max, clock
         self._beginning: dict[str, _Beginning] = {}
         """Request -> its start."""
@@ -75,7 +77,7 @@ class Pace:
         """Project -> number of its recent starts."""
 
     def begins(self, request: str, project: str) -> None:
-        """Count a piece of work as one that is starting."""
+        """Count a piece of work as starting."""
         if self._max:
             one = _Beginning(self._clock(), project)
             self._beginning[request] = one
@@ -83,13 +85,13 @@ class Pace:
             self._counts[project] += 1
 
     def begun(self, request: str) -> bool:
-        """Stop counting the work as one that is starting; return whether it was counted."""
+        """Stop counting the work as starting; return whether it was counted."""
         one = self._beginning.pop(request, None)
         if one is None:
             return False
         now_s = self._clock()
         if self._greedy(one.project, now_s):
-            # The longer a beginning took, the scarcer processors are, and the longer the others' parts would take.
+            # The longer a start took, the busier the processors are, and the longer the other shares would take.
             rest_s = min((now_s - one.since_s) * (len(self._counts) - 1), REST_MAX_S)
             self._rests.append(_Rest(now_s + rest_s, one.project))
         return True
@@ -99,13 +101,13 @@ class Pace:
         if not self._max:
             return 0.0
         now_s = self._clock()
-        # A beginning that hangs must not keep others out for ever.
+        # A start that hangs must not block others forever.
         self._beginning = {id: one for id, one in self._beginning.items() if one.since_s + BEGINNING_S > now_s}
         ends = [one.since_s + BEGINNING_S for one in self._beginning.values() if project in (None, one.project)]
         if project is not None:
             self._rests = [one for one in self._rests if one.until_s > now_s]
             ends += [one.until_s for one in self._rests if one.project == project]
-        # One project leaves half of the beginnings to others, even if there are none yet: a newcomer need not wait.
+        # One project uses at most half of the starts, even without other projects, so that a newcomer need not wait.
         room = self._max if project is None else max(1, self._max // 2)
         return min(ends) - now_s if len(ends) >= room else 0.0
 
@@ -121,8 +123,8 @@ class Pace:
 
 
 class RequestWorker:
-    """Work on requests with `do`, called for each claim. When the loop is cancelled, claimed requests are given
-    back; when asked to stop, it takes no further ones and ends after the last."""
+    """Process requests with `do`, which is called for each claim. If the loop is cancelled, claimed requests are handed
+    back; if the worker must stop, it takes no further requests and ends after the last one."""
 
     def __init__(
         self,
@@ -140,13 +142,12 @@ class RequestWorker:
         beginning_max: int = 0,
         able: Callable[[Open], bool] = lambda found: True,
     ) -> None:
-        """Make a worker. `tries_max` limits the attempts at work that raises an error. `queues`: those it takes
-        requests of, asked each time; `looked_at`: prefixes of all that decides what it takes; `owner` is written
-        into what it takes. What it is not `able` to do it leaves to others.
+        """Create a worker. `tries_max` limits the attempts at work that raises an error. `queues` returns the queues
+        from which it takes requests; `looked_at` are the path prefixes of everything that affects its choice; `owner`
+        is written into the requests that it takes. It takes only requests that it is `able` to do.
 
-        `beginning_max`: how many pieces of work may begin at once, of one project half as many; 0: any number.  A
-        beginning costs processor time: with more at once than there are processors all take longer, also those whose
-        turn it is.  See `Pace`.
+        `beginning_max`: limit on the concurrent starts, and on half as many for one project; 0: no limit.  Starting
+        takes processor time: with more starts than processors, all of them take longer.  See `Pace`.
         """
         self._queues, self._mirror, self._session, self._do, self._fail = queues, mirror, session, do, fail
         self._tries = Tries(tries_max)
@@ -161,20 +162,20 @@ class RequestWorker:
         self._parked = self._begun = 0
         """Number of pieces of work that wait, and how many of these have started."""
         self._back: deque[asyncio.Future[None]] = deque()
-        """Work that has finished waiting and continues once there is a place."""
+        """Work that has finished waiting and continues once there is a free slot."""
 
     @asynccontextmanager
     async def parked(self, claim: Claim, *, begun: bool = False) -> AsyncIterator[None]:
         """Give up the slot while work only waits, so that other work can run, unless too many wait.
 
-        Afterwards it waits for a place, before anything new gets one.  What has `begun` is not handed back when the
-        worker is to stop.
+        Afterwards it waits for a slot, and gets one before any new work does.  Work that has `begun` is not handed back
+        when the worker must stop.
         """
-        # Work that waits still takes memory and a session's locks.
+        # Waiting work still takes memory and locks.
         if self._parked >= PARKED_MAX:
             yield
             return
-        # Work that waits needs no processor, so other work may begin.
+        # Waiting work needs no processor, so other work may start.
         self.begun(claim)
         self._parked += 1
         self._begun += begun
@@ -185,18 +186,18 @@ class RequestWorker:
             self._parked -= 1
             self._begun -= begun
         back = asyncio.get_running_loop().create_future()
-        # Work that was parked goes before anything new: its machines and locks are held already.
+        # Parked work comes before new work, because it already holds machines and locks.
         self._back.append(back)
         self._freed()
         try:
             await back
-        # It may be cancelled while it waits for its place.
+        # It may be cancelled while it waits for its slot.
         finally:
             if back in self._back:
                 self._back.remove(back)
 
     def begun(self, claim: Claim) -> None:
-        """Say that from now on this piece of work costs this process little: another one may begin."""
+        """Declare that the expensive start of this work is over, so that other work may start."""
         if self._pace.begun(claim.request.id) and self._stirs is not None:
             self._stirs.nudge()
 
@@ -216,8 +217,8 @@ class RequestWorker:
                 while True:
                     seen = stirs.moves
                     wait_s = await self._claim()
-                    # Only work that began is waited for; what is parked without having begun is handed back by the
-                    # cancellation below.
+                    # The worker waits only for work that has begun; the cancellation below hands back parked work that
+                    # has not.
                     if self._sharing.stopping and len(self._running) == self._parked - self._begun:
                         return
                     await stirs.moved_within(wait_s, seen)
@@ -227,13 +228,13 @@ class RequestWorker:
                 backlog.close()
 
     async def _claim(self) -> float | None:
-        """Claim what is ours to take, the most urgent first, as far as there are slots. Return the seconds until
-        waiting work may become ours, or None if only a change can make it so."""
+        """Claim the requests that are ours to take, the most urgent first, while slots are free. Return the seconds
+        until a waiting request may become ours, or None if only a change in the store can make it so."""
         while True:
             running = len(self._running) - self._parked
             if running >= self._jobs_max:
                 return None  # checked first, because there may be many waiting requests
-            # The cheap limits come first; looking over thousands of requests comes after.
+            # The cheap limits come first, before the inspection of thousands of requests.
             if wait_s := self._pace.wait_s():
                 return wait_s
             backlogs = self._looked_over()
@@ -241,22 +242,22 @@ class RequestWorker:
             if (first := next(waiting, None)) is None:
                 return None
             if wait_s := self._sharing.accepting(running):
-                # A request waits, so it is worth asking whether the machine can take it.
+                # Only now that a request waits, the load of the machine is checked.
                 return wait_s
             order, soonest_s = self._sharing.order(backlogs, running), None
-            # Requests further back do not get a turn, so a long line costs nothing extra.
+            # Requests further back do not get a turn, so a long queue costs nothing extra.
             for found in islice(chain([first], waiting), order.free):
                 left_s = self._pace.wait_s(_project(found)) or order.delay_s(found)
                 if left_s > 0:
                     soonest_s = left_s if soonest_s is None else min(left_s, soonest_s)
                 elif await self._take(found):
-                    # One was taken, which changes loads and turns: everything is computed again.
+                    # Taking one changes loads and turns, so everything is computed again.
                     break
             else:
                 return soonest_s
 
     def _looked_over(self) -> list[Backlog]:
-        """Return the backlogs of the queues from which it takes requests, as the mirror has them now."""
+        """Return the backlogs of the queues from which it takes requests, as the mirror shows them now."""
         queues = self._queues()
         for requests in queues:
             if requests.places.requests not in self._backlogs:
@@ -267,12 +268,13 @@ class RequestWorker:
         return backlogs
 
     def _waiting(self, backlogs: Sequence[Backlog]) -> Iterator[Open]:
-        """Yield the most urgent requests first, and among equals those of each tenant and each project in turn."""
+        """Yield requests, the most urgent first; among equally urgent ones, take tenants and projects in turn."""
         return (f for f in line(backlogs) if f.request.id not in self._running and not self._old(f))
 
     def _old(self, found: Open) -> bool:
-        """Return whether the mirror still shows the request as it was before we took it."""
-        # The mirror may be late; without this, the same request would be claimed again and again, in vain.
+        """Return whether the mirror still shows the state of the request before we took it."""
+        # The mirror may lag; without this check, the worker would try in vain to claim the same request again and
+        # again.
         return self._taken.get(found.request.id) == found.entry.version
 
     async def _take(self, found: Open) -> bool:
@@ -288,7 +290,7 @@ class RequestWorker:
 
     async def _try(self, queue: Requests, found: Open) -> Claim | None:
         if found.request.wanted == "cancel":
-            # Nobody wants it any more, so it is ended without being begun.
+            # The request was cancelled, so it is completed without being started.
             claim = await queue.claim(found, self._session)
             if claim is not None:
                 await claim.complete([])
@@ -296,9 +298,9 @@ class RequestWorker:
         return await queue.claim(found, self._session, self._owner())
 
     async def _given_up(self, claim: Claim) -> None:
-        """Give the claim up. If it is unknown whether the answer was written, the lock may be gone, and this changes
-        nothing."""
-        # A pause, because the next worker to take it would probably meet the same problem.
+        """Release the claim after a pause. If the lock is already gone, for example because the answer was written
+        after all, this changes nothing."""
+        # Without the pause, the next worker would probably have the same problem immediately.
         await asyncio.sleep(RETRY_S)
         try:
             await claim.release()
@@ -306,16 +308,16 @@ class RequestWorker:
             log.info("request %s not handed back (%s); it is free once the session ends", claim.request.id, error)
 
     async def _failed(self, claim: Claim, error: Exception) -> None:
-        """Handle an unexpected error: after a few attempts it becomes the answer, and the requester decides."""
+        """Handle an unexpected error: after a few attempts, it becomes the answer."""
         id = claim.request.id
-        log.error("request %s failed in a way nobody foresaw", id, exc_info=error)
+        log.error("request %s failed with an unexpected error", id, exc_info=error)
         if self._tries.spent(id):
-            # Repeating work that raises each time would keep the requester waiting for ever.
+            # Endless retries would keep the requester waiting forever.
             try:
                 await self._fail(claim, error_text(error))
                 return
             except Exception as refused:
-                log.error("request %s: that it failed cannot be answered", id, exc_info=refused)
+                log.error("request %s: the answer about its failure cannot be written", id, exc_info=refused)
         await self._given_up(claim)
 
     async def _work(self, claim: Claim) -> None:
@@ -328,7 +330,7 @@ class RequestWorker:
             await self._do(claim)
         except asyncio.CancelledError:
             try:
-                # Handed back, it can be taken at once, not only when the session ends.
+                # After the release, others can take it at once, not only when the session ends.
                 await claim.release()
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)

@@ -194,7 +194,7 @@ echo '{"zuul": {"artifacts": [{"name": "tar", "url": "t.tgz"}]}, "deep": {"b": [
         ("echo '[1]' > $HEADGATE_RESULT", "is not an object with `data`"),
         ("ln -s /etc/hostname $HEADGATE_RESULT", "cannot be read"),
         ("mkfifo $HEADGATE_RESULT", "is a FIFO, not a regular file"),
-        ("head -c 70000000 /dev/zero | tr '\\0' x > $HEADGATE_RESULT", "of data, which is the limit"),
+        ("head -c 70000000 /dev/zero | tr '\\0' x > $HEADGATE_RESULT", "it exceeds the limit of"),
     ],
     ids=["broken", "list", "link", "pipe", "huge"],
 )

@@ -154,7 +154,13 @@ async def test_both_land_or_none_and_each_is_told(hub: GitHub, tmp_path: Path, l
         assert here.alarms() == [{"127.0.0.1/acme/pad#3"}] and half[0].merged and not half[1].merged
         landed, missing = "127.0.0.1/acme/rocket#3 has landed as", "127.0.0.1/acme/pad#3 has not landed"
         for pull in half:
-            await here.told(pull, "ALARM: only a part has landed", landed, missing, *WORDS[lands])
+            await here.told(
+                pull,
+                "ALARM: changes that depend on each other have landed only in part",
+                landed,
+                missing,
+                *WORDS[lands],
+            )
 
 
 def refuses(repository: FakeGitHubRepository) -> None:

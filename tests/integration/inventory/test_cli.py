@@ -147,7 +147,7 @@ async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
         listed = await shell("lease list")
         assert "training" in listed and "0 ahead" in listed and "bob" in listed
         assert "1 were ahead" in await shell("lease", "ask", "--for", "1h", "-f", "tag:gpu", "--wait", "1s", status=1)
-        assert "somebody waits for m1" in await shell("lease", "extend", first, "--for", "3h", status=9)
+        assert "others wait for m1" in await shell("lease", "extend", first, "--for", "3h", status=9)
         assert await shell("lease", "end", first) == first
         assert "held" in await shell("lease", "get", second["id"], **bob)
         assert "until 2" in await shell("lease", "extend", second["id"], "--for", "1d", **bob)
@@ -162,7 +162,7 @@ async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
             "quota", "set", "each", "--for-user", "*", "--most", "9", "--hours", "40", "--window-hours", "168", **roles
         )
         assert "40 in 168 h" in await shell("quota list")
-        assert "this will never be given" in await shell("lease", "ask", "--for", "3d", status=9)
+        assert "this lease can never be granted" in await shell("lease", "ask", "--for", "3d", status=9)
         for _ in range(3):
             await shell("health", "failed", uuid, "no answer", **roles)
         assert "unhealthy since 20" in await shell("health", "list", **roles)

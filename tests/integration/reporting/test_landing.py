@@ -165,7 +165,7 @@ async def test_what_is_dropped_by_hand_is_answered() -> None:
         await found.ask(landing())
         await found.context.store.commit([], wanted(found.context, TO, "drop"))
         answer = await found.answered()
-    assert not answer.ok and "dropped by hand" in answer.error
+    assert not answer.ok and "dropped manually" in answer.error
 
 
 @pytest.mark.parametrize("merged", [False, True])

@@ -71,15 +71,15 @@ def test_each_has_its_jobs_and_they_land_one_repository_after_the_other() -> Non
     (first,) = play.landing.values()
     assert [part.change.topic for part in first.work.parts] == ["B"]
     assert [part.change.topic for part in first.work.later] == ["A"], "it is tried before B lands"
-    assert "goes together with p/master/A, which lands after it" in first.work.note
+    assert "lands together with p/master/A, which lands after it" in first.work.note
     play.lands("B")
     assert play.queue == ["B+A"] and play.ended.get("B") != "SUCCESS"
     (second,) = play.landing.values()
     assert [part.change.topic for part in second.work.parts] == ["A"] and second.work.rest
-    assert "goes together with q/master/B, which has landed as" in second.work.note
+    assert "lands together with q/master/B, which has landed as" in second.work.note
     play.lands("A")
     assert play.queue == [] and play.ended == {"A": "SUCCESS", "B": "SUCCESS"}
-    assert "goes together with p/master/A, which has landed as" in told(play, "B")[-1]
+    assert "lands together with p/master/A, which has landed as" in told(play, "B")[-1]
 
 
 def test_in_one_repository_they_land_in_one_step() -> None:
@@ -129,7 +129,7 @@ def test_a_change_that_is_withdrawn_takes_all_out_and_the_others_are_told() -> N
     play.approve("A", "B")
     play.abandon("A")
     assert play.queue == [] and play.ended["B"] == "FAILURE"
-    assert "p/master/A, which goes together with it, was withdrawn" in told(play, "B")[-1]
+    assert "p/master/A, which must land together with it, was withdrawn" in told(play, "B")[-1]
 
 
 def test_a_new_patchset_of_one_takes_all_out_until_it_is_approved() -> None:
@@ -265,7 +265,7 @@ def test_what_cannot_go_on_stops_with_an_alarm_that_says_which_part_has_landed()
     assert play.queue == [] and play.ended["A"] == "MERGE_FAILURE"
     for name in "AB":
         note = told(play, name)[-1]
-        assert "ALARM: only a part has landed" in note
+        assert "ALARM: changes that depend on each other have landed only in part" in note
         assert f"- q/master/B has landed as {'B' * 40}" in note and "- p/master/A has not landed" in note
     landed = [report.work for report in play.reports if report.work.change.topic == "B"][-1]
     assert landed.landed.startswith("B" * 40), "its note goes on to say that it has landed"

@@ -17,7 +17,7 @@ def passed(play: Play, *names: str) -> None:
 
 def notes(play: Play, name: str) -> list[str]:
     """Return the reports that say that it waits."""
-    return [r.work.note for r in play.reports if r.work.change.topic == name and "opened again" in r.work.note]
+    return [r.work.note for r in play.reports if r.work.change.topic == name and "once the closing ends" in r.work.note]
 
 
 def test_what_passes_waits_and_lands_once_it_is_opened() -> None:
@@ -50,7 +50,7 @@ def test_everybody_who_waits_is_told_once_why() -> None:
     play.act()
     for name in ("A", "B"):
         (note,) = notes(play, name)
-        assert note.startswith("All jobs passed.  It lands once it is opened again: ")
+        assert note.startswith("All jobs passed.  The change lands once the closing ends: ")
         assert (
             "the pipeline gate was closed by ada: the release is cut" in note and "- unit http://h/t/t/build/" in note
         )

@@ -35,7 +35,7 @@ def test_they_are_in_the_order_of_files_and_lines_with_their_job() -> None:
 def test_those_on_files_that_the_change_does_not_touch_are_counted() -> None:
     said = reported("a.py", a_py=[{"line": 1, "message": "here"}], c_py=[{"line": 1, "message": "there"}])
     assert "a.py:1: here [lint]" in said and "there [" not in said
-    assert "1 comments of lint are left out: they are on files that this change does not touch." in said
+    assert "1 comments of lint are omitted: they are on files that this change does not touch." in said
 
 
 def test_none_of_their_lines_begins_as_one_of_ours_does() -> None:
@@ -50,7 +50,7 @@ def test_very_many_are_counted_and_the_report_stays_bounded() -> None:
 
 def test_a_range_or_a_level_that_cannot_be_is_an_error_of_the_job() -> None:
     said = reported("a.py", a_py=[{"line": 1, "message": "x", "level": "shout"}])
-    assert "what the job returned cannot be used: zuul.file_comments" in said and "a.py:1" not in said
+    assert "the data that the job returned is invalid: zuul.file_comments" in said and "a.py:1" not in said
 
 
 def test_the_history_has_so_many_of_a_build_and_so_many_bytes_of_a_buildset() -> None:

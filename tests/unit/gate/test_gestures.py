@@ -22,9 +22,7 @@ def test_what_nobody_has_proposed_does_not_count_until_it_is() -> None:
     play.merges()
     play.passes("B")
     assert play.ended == {"B": "SUCCESS"}
-    assert (
-        "Depends-On: p/master/A: there is no such change; it does not count until it is proposed." in play.messages["B"]
-    )
+    assert "Depends-On: p/master/A: there is no such change; it is ignored until it is proposed." in play.messages["B"]
     play.propose(play.change("A"))
     assert "B" in play.queue, "it is tested anew"
     play.merges()
@@ -293,7 +291,7 @@ def test_a_disabled_pipeline_lands_nothing_until_its_configuration_changes() -> 
     play.merges()
     play.passes("B")
     assert play.landing_names == [] and play.ended["B"] == "MERGE_FAILURE" and "is disabled after" in play.messages["B"]
-    assert "or is read anew (headgate reconfigure --tenant t)" in play.messages["B"]
+    assert "or is reloaded (headgate reconfigure --tenant t)" in play.messages["B"]
     play.act(LayoutChanged("", taken_over=True))
     assert play.state.disabled, "a scheduler that begins changes nothing"
     play.act(LayoutChanged("new"))
@@ -322,7 +320,7 @@ def test_a_change_of_the_gate_that_no_job_applies_to_is_told() -> None:
     play.approve("A")
     play.merges()
     assert play.ended == {"A": "NO_JOBS"}
-    assert "No jobs of pipeline gate apply here, so nothing says that it may land." in play.reports[-1].work.note
+    assert "No jobs of pipeline gate apply here, so nothing shows that it may land." in play.reports[-1].work.note
 
 
 def test_windows_follow_the_configuration() -> None:

@@ -143,7 +143,10 @@ def test_a_part_that_is_refused_is_an_alarm() -> None:
     play = circle()
     play.lands("A", commit=MADE)
     play.lands("B", error="it conflicts")
-    assert "ALARM: only a part has landed" in play.messages["B"] and f"p#65 has landed as {MADE}" in play.messages["B"]
+    assert (
+        "ALARM: changes that depend on each other have landed only in part" in play.messages["B"]
+        and f"p#65 has landed as {MADE}" in play.messages["B"]
+    )
 
 
 def test_a_change_of_plain_git_lands_beside_one_that_a_forge_merges() -> None:

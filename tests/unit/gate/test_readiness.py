@@ -232,7 +232,7 @@ def test_what_is_built_on_a_change_that_was_withdrawn_leaves_the_gate_and_stays_
     assert play.queue == [] and play.ended["B"] == "FAILURE"
     play.approve("B")
     assert play.queue == []
-    assert "What it is built on: p/master/A: that change was abandoned" in play.messages["B"]
+    assert "Parent change: p/master/A: that change was abandoned" in play.messages["B"]
 
 
 def test_a_change_on_what_is_built_on_an_earlier_patchset_is_told_that() -> None:
@@ -269,7 +269,7 @@ def test_in_check_what_is_needed_need_not_be_approved_but_there() -> None:
     assert ("B", "unit") in play.builds
     play.abandon("A")
     assert play.queue == [] and play.ended["B"] == "FAILURE"
-    assert "not tested any more: Depends-On: p/master/A: that change was abandoned" in play.messages["B"]
+    assert "no longer tested: Depends-On: p/master/A: that change was abandoned" in play.messages["B"]
 
 
 def test_in_check_what_is_needed_may_land_meanwhile() -> None:

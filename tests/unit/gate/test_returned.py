@@ -90,7 +90,9 @@ def test_what_is_not_of_the_shape_fails_that_build_in_words(data: Any) -> None:
     assert str(unfit.value) and str(unfit.value).isprintable()
     outcome = BuildOutcome("b", "SUCCESS", data=data).fit()
     assert (
-        outcome.result == "FAILURE" and outcome.data == {} and "what the job returned cannot be used" in outcome.error
+        outcome.result == "FAILURE"
+        and outcome.data == {}
+        and "the data that the job returned is invalid" in outcome.error
     )
     assert msgspec.json.encode(outcome)
 
@@ -190,8 +192,8 @@ def test_a_build_that_an_older_version_kept_fails_when_it_is_read(name: str) -> 
     try:
         build = decode(kept, Build)
     except ValueError:
-        return  # it is damaged, like any other record may be
-    assert build.result == "FAILURE" and build.data == {} and build.log_url == "" and "cannot be used" in build.error
+        return  # it is damaged, as any other record may be
+    assert build.result == "FAILURE" and build.data == {} and build.log_url == "" and "invalid" in build.error
 
 
 def test_the_lines_that_say_why_a_build_failed_are_in_the_report_and_begin_none_of_headgate_s() -> None:

@@ -41,4 +41,4 @@ def test_a_job_ahead_that_holds_those_behind() -> None:
     play = Play(FrozenJob(name="first", hold_following_changes=True))
     play.approve("A", "B")
     play.merges()
-    assert waits(play, "B", "first", "A") == "a job ahead that holds those behind (hold-following-changes)"
+    assert waits(play, "B", "first", "A") == "a job of a change ahead (hold-following-changes)"

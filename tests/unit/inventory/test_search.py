@@ -219,7 +219,7 @@ async def test_time_ends_a_page_too() -> None:
 
 async def test_an_answer_in_one_piece_has_an_end() -> None:
     async with a_crowd(400, SearchBounds(every_max_s=0.0)) as (inventory, _):
-        with pytest.raises(Broad, match="ask for pages"):
+        with pytest.raises(Broad, match="request pages"):
             [one async for one in inventory.every(ADMIN, [wanted("dense")])]
 
 
@@ -317,7 +317,7 @@ async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> Non
         assert not page.objects and most <= PROBED_MAX + OTHERS, (
             "a list that is compared is read once, its objects are not"
         )
-        with pytest.raises(Invalid, match="at most 5000 can be asked for at once"):
+        with pytest.raises(Invalid, match="at most 5000 are allowed in one search"):
             await inventory.page(ADMIN, heavy * 2, limit=100)
 
 

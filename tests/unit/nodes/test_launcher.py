@@ -284,7 +284,7 @@ async def test_what_can_never_be_had_is_refused_with_the_reason(site: Site) -> N
     for labels, why in (
         (["debian", "debian"], "too few machines for 2 nodes of debian"),
         (["none"], "no label 'none'; it has debian"),
-        (["debian"] * 4, "4 nodes are wanted; project p may have 3"),
+        (["debian"] * 4, "4 nodes are requested, but project p may have only 3"),
         (["broken"], "close the quotes"),
     ):
         with pytest.raises(NoNodes, match=why):
@@ -304,7 +304,7 @@ async def test_a_triggering_label_is_the_machine_that_started_the_item_and_no_ot
     for name in ("m2", "m3", "m1"):
         assert await _once(site, "own", started_by=name) == [name]
     for name in ("", "other", "gone"):  # nobody's, one that does not fit, one that is deleted
-        with pytest.raises(NoNodes, match="no machine of label own started this item"):
+        with pytest.raises(NoNodes, match="this item was not started by a machine with label own"):
             await _once(site, "own", started_by=name)
     await site.quiet()
 

@@ -74,7 +74,8 @@ async def test_why_a_build_waits_its_place_and_since_when_are_told(site: Site) -
         waits = [asyncio.ensure_future(_once(site, "debian", build=f"w{n}", project=f"q{n}")) for n in range(2)]
         await asyncio.sleep(10)
         told = awaited(site.context)
-        why = "limited by the machines of the inventory: 1 of label debian, taken or kept for who waits longer"
+        counts = "1 of label debian, taken or reserved for requests that wait longer"
+        why = f"limited by the machines of the inventory: {counts}"
         assert told["w0"] == f"nodes: debian (1 of 2 in line): {why} (since 1970-01-01T00:01:40 UTC)"
         assert told["w1"].startswith("nodes: debian (2 of 2 in line): ")
         moves = site.context.mirror.moves

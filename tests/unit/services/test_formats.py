@@ -113,7 +113,7 @@ def test_who_does_not_know_the_format_does_not_stay(two_known: None) -> None:
             names = [entry.path for entry in await new.store.list("/zuul/components")]
             assert len(names) == 1 and "scheduler" in names[0]
         end = simulated.ends["executor1"]
-        assert isinstance(end, TooOld) and "written in format 2" in str(end) and "upgrade" in str(end)
+        assert isinstance(end, TooOld) and "records in format 2" in str(end) and "upgrade" in str(end)
 
     virtual(main)
 

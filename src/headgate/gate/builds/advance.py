@@ -1,4 +1,4 @@
-"""Freeze the jobs of an item once it is merged, start them as dependencies and semaphores allow, skip the others."""
+"""Freeze the jobs of an item once it is merged, start them as dependencies and semaphores permit, skip the others."""
 
 from __future__ import annotations
 
@@ -25,29 +25,28 @@ from headgate.gate.state.works import ReportRequest
 from headgate.gate.state.world import World
 
 ERRORS_MAX = 100
-"""Limit of configuration errors that an item lists."""
+"""Limit on the configuration errors that an item lists."""
 
 
 @dataclass(slots=True)
 class Permits:
-    """Hold what one turn may use: semaphores, their holders here and in other pipelines, and what other builds
-    provide."""
+    """Track what builds may use in one turn: the free places of semaphores, and the results of other builds."""
 
     taken: Counter[str]
     world: World
     live: Mapping[str, Item]
-    """Change key -> the live item that has the change, as of the beginning of the turn."""
+    """Change key -> the live item with the change, as of the beginning of the turn."""
     tickets: dict[str, Waiter]
-    """Project of this pipeline that waits for a place -> its ticket, which it gives up when it takes a place."""
+    """Project of this pipeline that waits for a place -> its ticket, which it loses when it takes a place."""
 
     @classmethod
     def of(cls, state: State, world: World, actions: Sequence[Action]) -> Permits:
-        """Return what the turn may use whose `actions` so far are these."""
+        """Return the permits of a turn with these actions so far."""
         taken = Counter(dict(world.held))
-        # `held` has the places that other pipelines take; our own are counted from the state.
+        # `held` has the places that other pipelines hold; those of this pipeline are counted from the state.
         held = taken_by(state)
         taken.update(name for names in held.values() for name in names)
-        # A build keeps its places until its executor has stopped it, which no turn that cancels it can know.
+        # A canceled build holds its places until its executor has stopped it, so they are not free in this turn.
         cancelled = {action.id for action in actions if isinstance(action, Cancel) and action.build}
         taken.update(name for id in cancelled - held.keys() for name in world.taken_by.get(id, ()))
         live = {key: item for _, item in state.items() if item.live for key in item.keys}
@@ -56,29 +55,29 @@ class Permits:
         return cls(taken, world, live, {w.project: w for w in waiters if (w.tenant, w.pipeline) == own})
 
     def twin(self, item: Item) -> Item | None:
-        """Return the live item with the same patchset, or None: this is `item`, or an item of another queue for which
-        it stands."""
+        """Return the live item with the same patchset: `item` itself or, if it is only a dependency here, an item of
+        another queue; None: there is none."""
         found = item if item.live else self.live.get(item.change.key)
         known = found.of(item.change.key) if found is not None else None
         return found if known is not None and known.commit == item.change.commit else None
 
     def take(self, job: FrozenJob, project: str) -> bool:
-        """Take all semaphores of the job, or none; leave places for those who began to wait earlier.
+        """Take places of all semaphores of the job, or of none; reserve places for projects that have waited longer.
 
-        A project has the same ticket in the line of every semaphore, so that of several projects that wait for each
-        other the first can continue.
+        A project has the same ticket for every semaphore, so that of several projects that wait for each other the
+        first one can continue.
         """
         names = job.semaphores_first
         if not all(self._free(name, project) for name in names):
             return False
         self.taken.update(names)
         if names:
-            # An item that takes a place goes to the end of every line, so that none is served twice before others.
+            # A project that takes a place goes to the end of every line, so that none is served twice before others.
             self.tickets.pop(project, None)
         return True
 
     def _free(self, name: str, project: str) -> bool:
-        # A semaphore that no configuration defines is a mutex.
+        # A semaphore without a definition has one place.
         places = self.world.layouts.landed.semaphores.get(name, 1) - self.taken[name]
         line = self.world.waiters.get(name, ()) if places > 0 else ()
         return places > sum(self._goes_before(waiter, project) for waiter in line)
@@ -92,7 +91,7 @@ class Permits:
 
 
 def taken_by(state: State) -> dict[str, tuple[str, ...]]:
-    """Return every build under way that holds semaphores -> these."""
+    """Map every running build that holds semaphores to these."""
     found = dict[str, tuple[str, ...]]()
     for _, item in state.items():
         found |= {one.build.id: one.semaphores for one in item.carried if one.build.result is None and one.semaphores}
@@ -105,11 +104,11 @@ def taken_by(state: State) -> dict[str, tuple[str, ...]]:
 
 
 def holders(state: State) -> Iterator[tuple[str, str, str]]:
-    """Yield (semaphore, buildset, job) of every build under way."""
+    """Yield (semaphore, buildset, job) for the semaphores of every running build."""
     for _, item in state.items():
         own = {build.id for build in item.buildset.builds.values()} if item.carried and item.buildset else ()
         for one in item.carried:
-            # A carried build that has become the build of its job is counted there.
+            # A carried build that has become the build of its job is counted below.
             if one.build.result is None and one.build.id not in own:
                 yield from ((name, one.build.origin, one.build.job) for name in one.semaphores)
         if item.buildset is not None and item.buildset.semaphores:
@@ -117,12 +116,12 @@ def holders(state: State) -> Iterator[tuple[str, str, str]]:
 
 
 def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
-    """Return the item with its job graph or its configuration errors, unchanged while these are not known yet."""
+    """Return the item with its job graph or its configuration errors; unchanged while these are unknown."""
     buildset = item.buildset
     assert buildset is not None, "an item is frozen after its buildset merged"
     judged = [world.layouts.judged(_question(buildset, item, change, base, world)) for change in item.changes]
     known = [one for one in judged if one is not None]
-    # A proposal is still being judged elsewhere; a later turn asks again.
+    # Otherwise a proposal is still being judged in another process; a later turn asks again.
     if len(known) < len(judged):
         return item
     errors = tuple(error for c, one in zip(item.changes, known, strict=True) for error in _of_it(c, one, base, world))
@@ -139,7 +138,7 @@ def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
 
 
 def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> LayoutRequest:
-    """Return the question about the configuration of one change of an item; each change has an answer of its own."""
+    """Return the request to judge the configuration of one change of an item; each change gets its own judgement."""
     name = buildset.id if change == item.change else derived(buildset.id, change.key)
     found = LayoutRequest(name, world.pipeline.name, change.project, change.branch, change.ref, change.files)
     if buildset.proposed:
@@ -151,15 +150,15 @@ def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world:
 
 
 def _of_it(change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
-    """Return the errors that are reported to the change: all of them if it touches configuration itself."""
+    """Return the errors to report on the change: all if it touches configuration itself."""
     if world.layouts.landed.touches_config(change.project, change.files, change.branch):
         return judged.errors
     return _beneath(judged.errors, base, world)
 
 
 def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple[ConfigError, ...]:
-    """Return the errors that come from changes that are ahead only for this change's sake; none in a dependent
-    pipeline. Other changes ahead report their errors themselves, and errors of the branch are not reported here."""
+    """Return the errors of changes that are ahead only as dependencies of this one; none in a dependent pipeline. Other
+    changes ahead report their errors themselves, and errors of the branch are not reported on changes."""
     if world.dependent:
         return ()
     touched = base.config(world)
@@ -168,7 +167,7 @@ def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple
 
 
 def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:
-    """Return each error once; of more than ERRORS_MAX the first, and one that says how many more there are."""
+    """Return each error once; beyond ERRORS_MAX, replace the rest by an error with their number."""
     found = tuple(dict.fromkeys(errors))
     if (more := len(found) - ERRORS_MAX) <= 0:
         return found
@@ -196,8 +195,7 @@ def waiting(state: State) -> Iterator[tuple[str, str]]:
 
 
 def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]) -> Item:
-    """Skip and start jobs until nothing more can start. A job that needs no executor ends at once and may release
-    others."""
+    """Skip and start jobs until no more can start. A job that needs no executor ends at once, so others may start."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
         return settled(item, None, world, actions) if item.carried else item
@@ -212,7 +210,7 @@ def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: Wor
 def _begun(
     match: Match, buildset: BuildSet, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]
 ) -> BuildSet:
-    for _ in range(len(buildset.jobs) + 1):  # each round settles at least one job, or is the last
+    for _ in range(len(buildset.jobs) + 1):  # each round decides at least one job, or is the last
         before = buildset
         buildset = _round(match, buildset, ahead, permits, world, actions)
         if buildset is before or len(buildset.builds) == len(before.builds):
@@ -221,7 +219,7 @@ def _begun(
 
 
 def _resumed(buildset: BuildSet, actions: list[Action]) -> BuildSet:
-    """Resume paused builds once all that depends on them has ended; return the changed buildset."""
+    """Resume paused builds once all jobs that depend on them have ended; return the changed buildset."""
     done = graph.done_for(buildset) if buildset.paused else []
     actions.extend(Resume(build.id) for build in done)
     builds = {**buildset.builds, **{build.job: replace(build, resumed=True) for build in done}}
@@ -238,7 +236,7 @@ def _round(
     if instead is None:
         return buildset
     builds = {**buildset.builds, **instead, **_skipped(buildset)}
-    # Only in a dependent pipeline do changes follow each other.
+    # Only in a dependent pipeline can a job hold back the changes behind.
     held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
     for job in graph.ready(buildset) if not held else ():
         needs = graph.required(job, ahead if item.change.is_change else (), world.beside.past)
@@ -257,14 +255,14 @@ def _round(
                 )
             else:
                 waits.update(dict.fromkeys(job.semaphores_first))
-    # Returning the same object tells all callers, and the comparison of states, that nothing changed.
+    # Return the same object, by which callers and the comparison of states detect that nothing has changed.
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
         return buildset
     return replace(buildset, builds=builds, waits=tuple(waits))
 
 
 def _skipped(buildset: BuildSet) -> dict[str, Build]:
-    """Return the builds of jobs that do not run, by the job's id."""
+    """Return the builds of skipped jobs, by the job's id."""
     builds = dict[str, Build]()
     for name, why in graph.skipped(buildset).items():
         voting = buildset.graph is None or buildset.graph.by_id[name].voting
@@ -280,9 +278,9 @@ def _instead(
     given: tuple[dict[str, object], ...],
     world: World,
 ) -> Build | None:
-    """Return the carried build that continues as the job's build, or one that stands for it (`reuse.stands_for`):
-    NOTHING if the job is to be run, None while that is not known. What somebody ordered to run once more is always
-    run."""
+    """Return the carried build that continues as the job's build, or an earlier one whose result is reused
+    (`reuse.stands_for`); NOTHING: the job must run; None: that is not known yet. A job that somebody ordered to rerun
+    always runs."""
     reusable = job.reuse and job.id not in buildset.again
     fresh = begun(match.item, buildset, job, 1, world, given) if reusable else None
     if fresh is not None and (continuing := match.of(fresh)) is not None:
@@ -292,15 +290,15 @@ def _instead(
 
 
 def _stop_the_rest(buildset: BuildSet, actions: list[Action]) -> BuildSet:
-    """Cancel running builds and skip waiting jobs after the first failure of a voting job (fail-fast); a build that is
-    known to fail continues, to show how it fails. Return the changed buildset."""
+    """Cancel running builds and skip waiting jobs after the first failure of a voting job (fail-fast). A running build
+    that is known to fail continues, so that its log is complete. Return the changed buildset."""
     builds = dict(buildset.builds)
     for job in buildset.jobs:
         build = builds.get(job.id)
         if build is None:
             id = derived(buildset.id, job.id, "skipped")
             builds[job.id] = Build(id=id, job=job.id, result="SKIPPED", voting=job.voting, error=FAIL_FAST)
-        elif build.result is None and not build.pre_fail:  # it continues, to show how it fails
+        elif build.result is None and not build.pre_fail:
             actions.append(Cancel(build.id, build=True))
             builds[job.id] = replace(build, result="CANCELED", error=FAIL_FAST)
     return replace(buildset, builds=builds, waits=())

@@ -1,9 +1,8 @@
-"""Carry builds over a reset of their item, and tell when these, or comments, are due.
+"""Carry builds over a reset of their item, and compute when these, or comments, are due.
 
-A build of a job with `reuse` may have the same inputs on the new base, which is known once that base is merged and
-frozen.  Until then it is undecided whether the build counts; then it becomes the build of its job, or it is
-cancelled. Only the digest of `gate.builds.reuse` decides this, and only within one item, so that patchset, pipeline
-and tenant are the same.
+A build of a job with `reuse` may have the same inputs on the new base, which is known once that base is merged and its
+jobs are frozen.  Then the build either becomes the build of its job, or it is canceled. Only the digest of
+`gate.builds.reuse` decides this, and only within one item, so that patchset, pipeline and tenant are the same.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from headgate.gate.state.works import BuildOutcome
 from headgate.gate.state.world import World
 
 CARRIED_MAX_MS = 300_000
-"""Time after which a carried build is cancelled if its job's inputs on the new base are still unknown, however often
-that base changes meanwhile."""
+"""Time after which a carried build is canceled if its job's inputs on the new base are still unknown, even if that base
+has changed in the meantime."""
 CARRIED_MAX = 40
-"""Limit of builds of an item that are carried over a reset; the others are cancelled. One commit can cancel this
-many."""
+"""Limit on the builds of an item that are carried over a reset, as one commit must be able to cancel them all; the
+others are canceled at once."""
 DATA_MAX_BYTES = 2_000
-"""Size limit of the data of a build that ends before it is decided whether it counts; the data is part of the record of
-its item."""
+"""Size limit of the data of a build that ends before it is decided whether it counts, as the item's record contains the
+data."""
 
 
 @dataclass(slots=True)
 class Match:
-    """Find, in one look at an item, the carried build with which a job continues."""
+    """Find the carried builds with which the jobs of an item continue."""
 
     item: Item
     other: set[str] = field(default_factory=set)
-    """Ids of builds whose jobs are known to have other inputs now."""
+    """Ids of builds whose jobs are known to have different inputs now."""
 
     def of(self, fresh: Build) -> Build | None:
-        """Return the carried build that continues in place of `fresh`, which is not requested yet; None if there is
+        """Return the carried build that continues instead of `fresh`, which is not requested yet; None: there is
         none."""
         for one in self.item.carried:
             if one.build.job == fresh.job and fresh.inputs and one.build.inputs == fresh.inputs:
@@ -50,22 +49,24 @@ class Match:
         return None
 
     def rule_out(self, job: str) -> None:
-        """Note that the job has other inputs now, so that no carried build continues for it."""
+        """Record that the job has different inputs now, so that no carried build continues for it."""
         self.other.update(one.build.id for one in self.item.carried if one.build.job == job)
 
 
 def reset(item: Item, world: World, actions: list[Action]) -> Item:
     """Return the item without a base. Builds that may have the same inputs on another base continue; the others are
-    cancelled."""
+    canceled."""
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
         actions.append(Cancel(derived(buildset.id, "merge"), build=False))
-    # Those carried already keep their time: an item that is reset again and again would hold machines without limit.
+    # Builds that are carried already keep their time: otherwise, an item that is reset over and over would use machines
+    # without limit.
     known = {one.build.id: one for one in item.carried}
     if buildset is not None:
-        unasked = {action.id for action in actions if isinstance(action, Run)}  # requested only when the turn ends
+        # Builds that this turn has just requested do not run yet: they are canceled, not carried.
+        unasked = {action.id for action in actions if isinstance(action, Run)}
         known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}
-    # Builds carried longest come first and are kept.
+    # Builds that have been carried longest come first and stay.
     retained = dict(list(known.items())[:CARRIED_MAX])
     actions.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in retained)
     earlier = dict(item.earlier)
@@ -75,13 +76,13 @@ def reset(item: Item, world: World, actions: list[Action]) -> Item:
 
 
 def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
-    """Yield the builds that may continue. A paused build may not, because other builds have used what it serves."""
+    """Yield the builds that may continue. A paused build may not, as other builds have used its services."""
     jobs = buildset.graph.by_id if buildset.graph is not None else {}
     for build in buildset.builds.values():
         if build.result is None and build.inputs and not build.paused and build.job in jobs:
             job = jobs[build.job]
             yield Carried(
-                # Artifacts of the old base are dropped; `Match.of` fills in those of the new one.
+                # Artifacts of the old base are dropped; `Match.of` adds those of the new one.
                 replace(build, given=(), origin=build.origin or buildset.id),
                 name=job.name,
                 nodeset=job.nodeset.name,
@@ -92,8 +93,7 @@ def _going_on(buildset: BuildSet, world: World) -> Iterator[Carried]:
 
 
 def settled(item: Item, match: Match | None, world: World, actions: list[Action]) -> Item:
-    """Return the item with only those carried builds of which it is still undecided whether they count; cancel those
-    that are known not to count."""
+    """Return the item with only those carried builds that may still count; cancel the others."""
     if not item.carried:
         return item if item.origins == item.earlier.keys() else _pruned(item)
     own = {build.id for build in item.buildset.builds.values()} if item.buildset is not None else set[str]()
@@ -113,16 +113,16 @@ def _may_count(carried: Carried, buildset: BuildSet | None, world: World) -> boo
     if buildset.graph is None:
         return True
     job = buildset.graph.by_id.get(carried.build.job)
-    # The job is gone from the new graph, or another build already counts for it.
+    # The new graph lacks the job, or another build already counts for it.
     if job is None or job.id in buildset.builds:
         return False
-    # What the jobs before returned is part of the inputs. While one of them runs again, waiting would cost too much.
+    # Data of the jobs before is part of the inputs. If one of them runs again, waiting for it would take too long.
     before = (buildset.builds.get(name) for name in parents(buildset, job))
     return not any(build is not None and build.result is None and not build.paused for build in before)
 
 
 def _pruned(item: Item) -> Item:
-    """Return the item without the states that none of its builds uses any more."""
+    """Return the item without the repository states that none of its builds uses any more."""
     origins = item.origins
     if item.earlier.keys() <= origins:
         return item
@@ -133,12 +133,12 @@ def _pruned(item: Item) -> Item:
 
 
 def carried(item: Item, build: str) -> Carried | None:
-    """Return the carried build with this id, while it runs."""
+    """Return the carried build with this id if it is running."""
     return next((one for one in item.carried if one.build.id == build and one.build.result is None), None)
 
 
-def changed(item: Item, build: str, **of: Any) -> Item:  # members of Build
-    """Return the item with these members of a carried build changed."""
+def changed(item: Item, build: str, **of: Any) -> Item:  # fields of Build
+    """Return the item with these fields of a carried build changed."""
     found = (replace(o, build=replace(o.build, **of)) if o.build.id == build else o for o in item.carried)
     return _pruned(replace(item, carried=tuple(found)))
 
@@ -149,25 +149,25 @@ def dropped(item: Item, build: str) -> Item:
 
 
 def is_trusted(outcome: BuildOutcome) -> bool:
-    """Return whether the outcome of a build holds on another base: its executor must confirm that the build had only
-    its inputs. A cancellation always holds."""
+    """Return whether the outcome of a build is valid on another base: its executor must confirm that the build had
+    access to nothing but its inputs. A cancellation is always valid."""
     return outcome.narrow or outcome.result == "CANCELED"
 
 
 def is_short(outcome: BuildOutcome) -> bool:
-    """Return whether everything that a build returned can be kept until it is decided whether the build counts."""
+    """Return whether the data of a build can be stored in its item until it is decided whether the build counts."""
     return outcome.secret is None and len(msgspec.json.encode(outcome.data)) <= DATA_MAX_BYTES
 
 
 def left_ms(state: State, now_ms: int) -> int | None:
-    """Return the milliseconds until a comment is due or a carried build is given up, 0 or less if one is overdue; None
-    if nothing is scheduled."""
+    """Return the milliseconds until a comment is due or a carried build must be canceled, at most 0 if that is overdue;
+    None: nothing is scheduled."""
     comments_due_ms = (one.due_ms for one in state.refusals if one.due_ms)
     carried_due_ms = (one.since_ms + CARRIED_MAX_MS for _, item in state.items() for one in item.carried)
     return min((due_ms - now_ms for due_ms in (*comments_due_ms, *carried_due_ms)), default=None)
 
 
 def is_due(state: State, now_ms: int) -> bool:
-    """Return whether a comment is due now, or a carried build is to be given up."""
+    """Return whether a comment is due now, or a carried build must be canceled."""
     left = left_ms(state, now_ms)
     return left is not None and left <= 0

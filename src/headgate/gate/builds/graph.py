@@ -1,4 +1,4 @@
-"""Decide which jobs of a graph may start, which are skipped, and why; make one graph for several changes."""
+"""Decide which jobs of a graph may start, which are skipped, and why; join the graphs of several changes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headgate.gate.state.returns import Sealed
 
 NOTHING_PROVIDED = BuildSet("", graph=FrozenGraph())
 Past = Callable[[Change], BuildSet | None]
-"""Has the contract of `Beside.past`."""
+"""Type of `Beside.past`."""
 
 
 def ready(buildset: BuildSet) -> list[FrozenJob]:
-    """Return the jobs that have not started and whose dependencies have all succeeded or are paused, in configured
+    """Return the jobs that have not started and whose dependencies have all succeeded or paused, in configured
     order."""
     names = {j.id for j in buildset.jobs}
     return [j for j in buildset.jobs if j.id not in buildset.builds and _may_start(j, buildset, names)]
@@ -40,7 +40,7 @@ def _needs(buildset: BuildSet, job: FrozenJob) -> Iterable[JobDependency]:
 
 
 def holding(ahead: Iterable[Item]) -> bool:
-    """Return whether a change ahead keeps those behind it waiting for one of its jobs (`hold-following-changes`)."""
+    """Return whether the changes behind must wait for a job of a change ahead (`hold-following-changes`)."""
     buildsets = [item.buildset for item in ahead if item.buildset is not None]
     waits = ((job, b.builds.get(job.id)) for b in buildsets for job in b.jobs if job.hold_following_changes)
     return any(build is None or build.result != "SUCCESS" for _, build in waits)
@@ -51,7 +51,7 @@ def _good(build: Build) -> bool:
 
 
 def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set[str]:
-    """Return the ids of the jobs that depend on the job `name`, directly or through others."""
+    """Return the ids of the jobs that depend on the job `name`, directly or indirectly."""
     needed_by = buildset.graph.needed_by if buildset.graph is not None else {}
     found: set[str] = set()
     frontier = [name]
@@ -64,7 +64,7 @@ def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set
 
 
 def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
-    """Return the ids of the jobs that `job` depends on, directly or through others."""
+    """Return the ids of the jobs that `job` depends on, directly or indirectly."""
     by_id = buildset.graph.by_id if buildset.graph is not None else {}
     found: set[str] = set()
     frontier = [d.name for d in _needs(buildset, job)]
@@ -77,7 +77,7 @@ def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
 
 
 def done_for(buildset: BuildSet) -> list[Build]:
-    """Return the paused builds that are no longer needed because every job that depends on them has ended."""
+    """Return the paused builds that are no longer needed, as every job that depends on them has ended."""
     return [b for b in buildset.paused if all(_ended(n, buildset) for n in dependents(buildset, b.job))]
 
 
@@ -87,23 +87,23 @@ def _ended(job: str, buildset: BuildSet) -> bool:
 
 
 class Required(NamedTuple):
-    """Hold what the changes ahead provide of what a job requires."""
+    """Hold the artifacts that a job requires of changes ahead."""
 
     waits: bool
-    """Whether some of it is not available yet."""
+    """Whether some of them are not available yet."""
     failed: str
-    """Why it will never be available, for people; empty if it may be."""
+    """Why they will never be available, as a message; empty if they may be."""
     artifacts: tuple[dict[str, object], ...]
 
 
 def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) -> Required:
-    """Return what the items ahead provide of what `job` requires. `ahead` are the items under test before it, furthest
-    first; items that are not live are no longer tested here, and `past` returns their last buildset."""
+    """Return the artifacts that `job` requires of the items `ahead`, furthest first. An item that is not live is not
+    tested here: `past` returns its latest buildset."""
     waits, failed, artifacts = False, "", list[dict[str, object]]()
     for item in ahead if job.requires else ():
         buildset = item.buildset if item.live else past(item.change) if past is not None else NOTHING_PROVIDED
         if buildset is None or buildset.graph is None:
-            waits = True  # what it provides is not known yet
+            waits = True  # it is not known yet what the item provides
             continue
         for provider in (j for j in buildset.jobs if set(j.provides) & set(job.requires)):
             build = buildset.builds.get(provider.id)
@@ -118,8 +118,8 @@ def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) ->
 
 
 def provided_artifacts(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
-    """Return the artifacts of a build as later jobs receive them. `build` is the gate's record, not what the job
-    claims."""
+    """Return the artifacts of a build in the form in which later jobs receive them. Their origin is taken from the
+    gate's record, as a job could claim another one."""
     zuul = build.data.get("zuul")
     found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
     change = item.subjects(job)[0]
@@ -129,7 +129,7 @@ def provided_artifacts(build: Build, job: FrozenJob, item: Item) -> list[dict[st
 
 
 def skipped(buildset: BuildSet) -> dict[str, str]:
-    """Map each job that will never run to the reason: a dependency failed, or left it out."""
+    """Map each job that will never run to the reason: a dependency failed or was skipped, or a job left it out."""
     reasons: dict[str, str] = {}
     for job in buildset.jobs:
         build = buildset.builds.get(job.id)
@@ -138,7 +138,7 @@ def skipped(buildset: BuildSet) -> dict[str, str]:
         if _good(build):
             for name in _left_out(buildset, job, build):
                 reasons.setdefault(name, f"Skipped by job {job.name}")
-        # After a failure, soft dependents do not run either: only a skipped job may be missing for them.
+        # After a failure, soft dependents do not run either: a soft dependency may only be skipped.
         elif build.result not in FINAL_GOOD:
             for name in dependents(buildset, job.id):
                 reasons.setdefault(name, f"Skipped due to failed job {job.name}")
@@ -149,7 +149,7 @@ def skipped(buildset: BuildSet) -> dict[str, str]:
 
 
 def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
-    """Return the jobs that `zuul.child_jobs`, returned by `job`, leaves out; it names the direct dependents to run."""
+    """Return the jobs to skip according to `zuul.child_jobs` of `job`, which lists the direct dependents to run."""
     children = build.returned.child_jobs
     if children is None:
         return set()
@@ -157,48 +157,46 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
         return dependents(buildset, job.id, hard_only=True)
     direct = {j.id: j.name for j in buildset.jobs if any(d.name == job.id for d in _needs(buildset, j))}
     wanted, out = set(children), set[str]()  # a job may return tens of thousands of names
-    # What depends on a left-out job cannot run, even if its name is in the list.
+    # A job that depends on a skipped job cannot run, even if the list contains it.
     for name in (id for id, called in direct.items() if called not in wanted):
         out |= {name} | dependents(buildset, name, hard_only=True)
     return out
 
 
 def waiting_for(job: FrozenJob, buildset: BuildSet, ahead: Sequence[Item] = ()) -> str:
-    """Describe, for people, what a job that was not requested waits for. `ahead` are the items that it may have to
-    wait for."""
+    """Describe what a job that was not requested yet waits for. `ahead` are the items that it may have to wait for."""
     needs = ((d.name, buildset.builds.get(d.name)) for d in _needs(buildset, job))
     waits = [name for name, build in needs if not (build and (build.result or build.paused))]
     if waits:
         return f"dependencies: {', '.join(waits)}"
     if holding(item for item in ahead if not item.failing):
-        return "a job ahead that holds those behind (hold-following-changes)"
+        return "a job of a change ahead (hold-following-changes)"
     if semaphores := [name for name in job.semaphores_first if name in buildset.waits]:
         return f"semaphores: {', '.join(semaphores)}"
     return f"requirements: {', '.join(job.requires)}" if job.requires else ""
 
 
 def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
-    """Merge the data returned by the jobs that `job` depends on, also through others, in graph order; later data
-    wins."""
+    """Merge the data of the jobs that `job` depends on, directly or indirectly, in graph order; later data wins."""
     wanted, data = parents(buildset, job), dict[str, object]()
     for other in buildset.jobs:
         build = buildset.builds.get(other.id)
         if other.id in wanted and build is not None:
-            # Headgate itself sets these variables, and no job may set them for another one.
+            # Headgate itself sets these variables: a job must not set them for another job.
             data |= {k: v for k, v in build.data.items() if k not in ("zuul", "nodepool", "unsafe_vars")}
     return data
 
 
 def parent_secrets(job: FrozenJob, buildset: BuildSet) -> tuple[Sealed, ...]:
-    """Return secret data of the same jobs, in the same order."""
+    """Return the secret data of the jobs that `job` depends on, directly or indirectly, in graph order."""
     wanted = parents(buildset, job)
     builds = (buildset.builds.get(other.id) for other in buildset.jobs if other.id in wanted)
     return tuple(build.secret for build in builds if build is not None and build.secret is not None)
 
 
 def graph_of(graphs: Sequence[FrozenGraph], changes: Sequence[Change], *, everywhere: bool) -> FrozenGraph:
-    """Join the jobs of all changes into one graph, each for its change or for all that have the job. With
-    `everywhere`, the item takes part in the pipeline only if each of its changes does."""
+    """Join the job graphs of several changes. Equal jobs become one job for all their changes. With `everywhere`, the
+    item belongs to the pipeline only if each of its changes does."""
     first, *others = graphs
     if not others:
         return first
@@ -215,7 +213,7 @@ def graph_of(graphs: Sequence[FrozenGraph], changes: Sequence[Change], *, everyw
 
 
 def _joined(graphs: Sequence[Sequence[FrozenJob]], changes: Sequence[Change]) -> list[FrozenJob]:
-    """Return each job once, with its changes and a key of its own."""
+    """Return each job once, with its changes and a unique key."""
     groups: list[tuple[FrozenJob, list[int]]] = []
     called: dict[str, list[tuple[FrozenJob, list[int]]]] = {}
     for number, jobs in enumerate(graphs):
@@ -236,7 +234,7 @@ def _joined(graphs: Sequence[Sequence[FrozenJob]], changes: Sequence[Change]) ->
 
 
 def _is_one(job: FrozenJob, change: Change, other: FrozenJob, of: Change) -> bool:
-    """Return whether two jobs of two changes are one: equal in everything but where they are defined."""
+    """Return whether two jobs of two changes can be one: they are equal except for where they are defined."""
     if job.name != other.name or job.deduplicate is False:
         return False
     if replace(job, inheritance=()) != replace(other, inheritance=()):
@@ -245,7 +243,7 @@ def _is_one(job: FrozenJob, change: Change, other: FrozenJob, of: Change) -> boo
 
 
 def _keys(groups: Sequence[tuple[FrozenJob, Sequence[int]]]) -> list[str]:
-    """Return the keys: the first job of a name has the name as its key, the others also name their change."""
+    """Return unique keys: the name for the first job of a name, and the name with a number for the others."""
     names, taken = {job.name for job, _ in groups}, set[str]()
     found: list[str] = []
     for job, refs in groups:
@@ -263,16 +261,16 @@ def _keys(groups: Sequence[tuple[FrozenJob, Sequence[int]]]) -> list[str]:
 def _dependencies(
     job: FrozenJob, refs: Sequence[int], keys: Mapping[tuple[int, str], str]
 ) -> tuple[JobDependency, ...]:
-    """Return the dependencies on the jobs of that name for all changes; jobs that are one depend on the same names."""
+    """Return the dependencies of a job with names replaced by keys, for all of its changes."""
     named = ((keys.get((number, d.name), d.name), d.soft) for number in refs for d in job.dependencies)
     return tuple(JobDependency(key, soft=soft) for key, soft in dict(named).items())
 
 
 def _in_order(jobs: Sequence[FrozenJob]) -> tuple[FrozenJob, ...]:
-    """Order jobs after those they depend on."""
+    """Order jobs such that each comes after those it depends on."""
     left, ordered = {job.id: job for job in jobs}, list[FrozenJob]()
     while left:
-        # A circle must not keep this from ending.
+        # With a circular dependency no job is free: then take all, so that the loop ends.
         free = [job for job in left.values() if not any(d.name in left for d in job.dependencies)] or [*left.values()]
         for job in free:
             ordered.append(left.pop(job.id))

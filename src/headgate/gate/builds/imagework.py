@@ -1,4 +1,4 @@
-"""Decide which jobs items about images run, and which artifacts of their builds become images."""
+"""Decide which jobs run for items about images, and which artifacts of their builds become images."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ KIND = "zuul_image"
 
 
 class Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Describe the message of an item that builds or tests images; jobs find it as `zuul.trigger`."""
+    """Describe the occasion of an item that builds or validates images; jobs get it as `zuul.trigger`."""
 
     image_names: tuple[str, ...] = ()
     image_upload_uuid: str = ""
-    """Upload to be tested, from which the item's nodes are made; empty if the item builds images."""
+    """Upload to validate, from which the item's nodes are made; empty if the item builds images."""
 
 
 class ImageNews(NamedTuple):
-    """Hold what a pipeline's `zuul` reporter says about images."""
+    """Hold the settings of a pipeline's `zuul` reporter about images."""
 
     built: bool
     validated: bool | None
-    """Whether images count as validated; None if the reporter does not say."""
+    """Whether images count as validated; None: it is not set."""
 
 
 def occasion(event: str, id: str, image: str, body: Body) -> Occasion:
-    """Return the occasion that starts an item. `event`: the event of the trigger; `image`: canonical name of the image;
-    `id`: unique id of this request."""
+    """Return the occasion that starts an item: the trigger's event, a unique id, and the image's canonical name."""
     name = f"{event} of {', '.join(body.image_names)}"
     return Occasion(ZUUL, event, image, id, name, msgspec.json.encode(body).decode())
 
 
 def body_of(change: Change) -> Body | None:
-    """Return the message of an item about images; None for any other item."""
+    """Return the body of an occasion about images; None for any other item."""
     found = change.occasion
     if found is None or found.connection != ZUUL:
         return None
@@ -49,7 +48,7 @@ def body_of(change: Change) -> Body | None:
 
 
 def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
-    """Return the graph with the jobs of the images that an item is about, and what these need."""
+    """Return the graph with only the jobs of the images that an item is about, and the jobs that these need."""
     body = body_of(change)
     if body is None:
         return graph
@@ -57,7 +56,7 @@ def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
     known, retained = graph.by_id, set[str]()
     while wanted:
         job = wanted.pop()
-        # Jobs may share dependencies.
+        # Several jobs may have the same dependency.
         if job.id not in retained:
             retained.add(job.id)
             wanted += [known[one.name] for one in graph.needs(job) if one.name in known and not one.soft]
@@ -73,8 +72,8 @@ def _without(job: FrozenJob, retained: set[str]) -> FrozenJob:
 
 
 def image_news(pipeline: Pipeline, kind: str) -> ImageNews:
-    """Return what the `zuul` reporter of this kind says. In a pipeline before review it says nothing: otherwise,
-    the author of a change could choose the image of other people's machines."""
+    """Return the settings of the `zuul` reporter of this kind. They are ignored in a pipeline that is not post-review:
+    otherwise, the author of a change could choose the image of other people's machines."""
     hows: tuple[Any, ...] = pipeline.reports.get(kind, {}).get(ZUUL, ()) if pipeline.post_review else ()
     validated = [how["image-validated"] for how in hows if isinstance(how.get("image-validated"), bool)]
     built = any(how.get("image-built") is True for how in hows)
@@ -82,7 +81,7 @@ def image_news(pipeline: Pipeline, kind: str) -> ImageNews:
 
 
 def images_of(item: Item) -> Iterator[tuple[FrozenJob, Build, int, ReturnedArtifact]]:
-    """Yield what the builds of an item returned as images, each with its number within its build."""
+    """Yield the artifacts of an item's builds that are images, each with its number within its build."""
     buildset = item.buildset
     for job in buildset.jobs if buildset is not None else ():
         build = buildset.builds.get(job.id) if buildset is not None else None

@@ -1,4 +1,4 @@
-"""Determine what people read: the result of a buildset, the text of its report, and comments on files."""
+"""Determine the result of a buildset, the text of its report, and comments on files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from headgate.gate.state.returns import FileComment, ReturnedArtifact
 from headgate.gate.state.world import World
 
 COMMENTS_MAX = 100
-"""Limit of comments in one report, and of one build in the history."""
+"""Limit on the comments in one report, and on those of one build in the history."""
 COMMENTS_MAX_BYTES = 100_000
 """Size limit of the comments of one buildset in the history."""
 SIZE_MAX = 50_000
-"""Limit of characters of a report, whatever jobs and configuration have to say."""
+"""Limit on the characters of a report, without the footer."""
 ARTIFACTS_MAX_BYTES = 200_000
 """Size limit of the artifacts of one buildset in the history."""
 REPORTER_OF = {
@@ -35,13 +35,12 @@ REPORTER_OF = {
     "DEQUEUED": "dequeue",
 }
 """Buildset result -> the pipeline's list of reporters."""
-CARRIED = "carried over: it began before this was started anew, and its inputs are the same"
-"""What people read of a build that survived a reset."""
+CARRIED = "carried over: it began before the latest reset, and its inputs are still the same"
+"""Explanation of a build that survived a reset."""
 
 
 def credit(change_state: ChangeState) -> str:
-    """Return a line that names the people who proposed and who approved this patchset; empty if none is known by
-    name."""
+    """Return a line with the people who proposed and who approved this patchset; empty: no names are known."""
     found = approvers(change_state)
     parts = [f"proposed by {', '.join(change_state.proposers)}"] if change_state.proposers else []
     parts += [f"approved by {', '.join(found)}"] if found else []
@@ -50,13 +49,13 @@ def credit(change_state: ChangeState) -> str:
 
 
 def approvers(change_state: ChangeState) -> tuple[str, ...]:
-    """Return the names of the people who approved this patchset, as far as they are known."""
+    """Return the known names of the people who approved this patchset."""
     mine = {person(word.who): word.who for word in change_state.approvals if word.commit == change_state.change.commit}
     return tuple(sorted(mine.values()))
 
 
 def report_lines(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
-    """Return the comments as lines of the report, by file and line, each with its job; then how many were left out."""
+    """Return the comments on files as lines of the report, ordered by file and line, and the number of omitted ones."""
     found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _comments(build)]
     everything = any(change.files is None for change in changes)
     files = {file for change in changes for file in change.files or ()}
@@ -72,16 +71,16 @@ def report_lines(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
         lines.append(f"There are {more} more comments.")
     if elsewhere:
         jobs, where = ", ".join(dict.fromkeys(elsewhere)), "files that this change does not touch"
-        lines.append(f"{len(elsewhere)} comments of {jobs} are left out: they are on {where}.")
+        lines.append(f"{len(elsewhere)} comments of {jobs} are omitted: they are on {where}.")
     return ["", *lines] if lines else []
 
 
 def comments_of(buildset: BuildSet) -> dict[str, dict[str, tuple[FileComment, ...]]]:
-    """Return build id -> file -> comments, as many as there is room for in one record of the history."""
+    """Map build ids to files to comments, as many as fit into one record of the history."""
     left_bytes, found = COMMENTS_MAX_BYTES, dict[str, dict[str, tuple[FileComment, ...]]]()
     for build in buildset.builds.values():
         for path, comment, _ in islice(_comments(build), COMMENTS_MAX):
-            # Limits of each build alone would not bound the record, because an item may have any number of builds.
+            # A limit per build would not limit the record, as an item may have any number of builds.
             left_bytes -= len(path) + len(msgspec.json.encode(comment))
             if left_bytes < 0:
                 return found
@@ -96,15 +95,15 @@ def _comments(build: Build) -> Iterator[tuple[str, FileComment, str]]:
 
 
 def _line(path: str, comment: FileComment, job: str) -> str:
-    """Format a line as compilers do. Further lines of a message are indented, so that none of them looks like a comment
-    of its own."""
+    """Format a comment like a compiler message. Further lines of a message are indented, so that none of them looks
+    like a separate comment."""
     place = f"{path}:{comment.line}" if comment.line else path
     message = comment.message.replace("\n", "\n    ")
     return f"{place}: {comment.level}: {message} [{job}]" if comment.level else f"{place}: {message} [{job}]"
 
 
 def result_of(item: Item) -> str:
-    """Return the result of a complete item; the first match wins."""
+    """Return the result of a complete item."""
     buildset = item.buildset
     if item.problem or buildset is None:
         return "FAILURE"
@@ -120,13 +119,13 @@ def result_of(item: Item) -> str:
         return "NO_JOBS"
     results = [b.result for b in buildset.builds.values() if b.voting]
     good = all(r in FINAL_GOOD for r in results)
-    # If every job was skipped, nothing says that the change is good.
+    # If every job was skipped, nothing shows that the change is good.
     ran = any(b.result == "SUCCESS" for b in buildset.builds.values())
     return "SUCCESS" if good and ran else "FAILURE"
 
 
 def kind_of(result: str, world: World) -> str:
-    """Return the name of the pipeline's list of reporters for `result`."""
+    """Return which of the pipeline's lists of reporters applies to `result`."""
     return "disabled" if world.disabled else REPORTER_OF[result]
 
 
@@ -136,14 +135,15 @@ def reporters(result: str, world: World) -> tuple[str, ...]:
     connections = world.pipeline.reporters.get(kind, ())
     if connections:
         return connections
-    if kind == "no-jobs" and not world.pipeline.lands:  # the proposer reads it where the result would have been
+    # The proposer then reads it where a result would have been reported.
+    if kind == "no-jobs" and not world.pipeline.lands:
         return world.pipeline.reporters.get("success", ())
     return world.pipeline.reporters.get("failure", ()) if kind in ("merge-conflict", "config-error", "no-jobs") else ()
 
 
 def text(item: Item, result: str, world: World, intro: str = "") -> str:
-    """Return the report: what happened, where to look, and one line for each job.  `intro` says what happened if the
-    result does not."""
+    """Return the text of the report: an introduction, the address of the page, and one line for each job.  `intro`
+    replaces the introduction that follows from the result."""
     buildset = item.buildset
     lines = [intro or _intro(item, result, world), *_alarm(item, result)]
     if world.root_url and buildset is not None:
@@ -166,37 +166,37 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
         ]
         lines += report_lines(buildset, item.changes)
     footer = f"\n\n{world.pipeline.footer_message}" if world.pipeline.footer_message else ""
-    # Jobs wrote parts of this: control characters must not reach terminals, nor hide or reorder text.
+    # Jobs wrote parts of it: their control characters must not reach terminals, nor hide or reorder text.
     body = visible("\n".join(lines))
     if len(body) > SIZE_MAX:
         body = f"{body[:SIZE_MAX]}…\nThe rest of this report is left out."
-    # The footer is the configuration's, and is never cut off.
+    # The footer comes from the configuration, and is never cut off.
     return body + footer
 
 
 def _alarm(item: Item, result: str) -> list[str]:
-    """Return what people must know when only a part has landed of what goes together; otherwise no lines."""
+    """Return an alarm if changes that depend on each other have landed only in part; otherwise no lines."""
     if not item.landed or result == "SUCCESS":
         return []
     landed = [f"- {one.change.key} has landed as {one.commit}." for one in item.landed]
     missing = [f"- {change.key} has not landed." for change in item.left]
-    do = "Mend what is missing and have it approved again, or revert what has landed; no branch is moved back for you."
-    return ["", "ALARM: only a part has landed of what goes together.", *landed, *missing, do]
+    do = "Fix the missing part and get it approved again, or revert the landed part; Headgate does not revert it."
+    return ["", "ALARM: changes that depend on each other have landed only in part.", *landed, *missing, do]
 
 
 def untested(change: Change, world: World) -> list[str]:
-    """Return a line for people about each dependency of a change that nobody has proposed or no connection knows."""
+    """Return a line about each dependency of a change that nobody has proposed or that no connection knows."""
     names = () if world.pipeline.ignore_dependencies else change.needs
     absent = [key for key in names if key not in world.change_states]
     ignored = () if world.pipeline.ignore_dependencies else change.ignored
     return [
-        *(f"Depends-On: {key}: there is no such change; it does not count until it is proposed." for key in absent),
-        *(f"Depends-On: {text}: no connection here has a change by that name; it does not count." for text in ignored),
+        *(f"Depends-On: {key}: there is no such change; it is ignored until it is proposed." for key in absent),
+        *(f"Depends-On: {text}: no connection has a change of this name; it is ignored." for text in ignored),
     ]
 
 
 def _hanging(text: str) -> str:
-    """Indent every line but the first of a job's text, so that none of them begins as a line of Headgate's does."""
+    """Indent every line of a job's text but the first, so that none of them looks like a line of Headgate's."""
     return text.replace("\n", "\n    ")
 
 
@@ -205,7 +205,7 @@ def _intro(item: Item, result: str, world: World) -> str:
     if item.problem and result == "DEQUEUED":
         return f"{pipeline.dequeue_message}\n\n{item.problem[:1].upper()}{item.problem[1:]}."
     if item.problem:
-        why = "This change cannot land" if world.dependent else "This change is not tested any more"
+        why = "This change cannot land" if world.dependent else "This change is no longer tested"
         return f"{pipeline.failure_message}\n\n{why}: {item.problem}."
     if result == "MERGE_CONFLICT" and buildset is not None and not item.change.is_change:
         return f"{pipeline.failure_message}\n\n{buildset.error}"
@@ -213,13 +213,13 @@ def _intro(item: Item, result: str, world: World) -> str:
         return f"{pipeline.merge_conflict_message}\n\n{buildset.error}".rstrip()
     if result == "CONFIG_ERROR" and buildset is not None:
         errors = "\n\n".join(error.render() for error in buildset.config_errors)
-        return f"{pipeline.failure_message}\n\nThe configuration has errors; no job was run.\n\n{errors}"
+        return f"{pipeline.failure_message}\n\nThe configuration has errors, so no jobs ran.\n\n{errors}"
     if result == "MERGE_FAILURE" and buildset is not None:
         why = f"All jobs passed but the change could not be landed: {buildset.landing_error}"
         return f"{pipeline.failure_message}\n\n{why}"
     if result == "NO_JOBS":
         why = f"No jobs of pipeline {pipeline.name} apply here"
-        why += ", so nothing says that it may land." if pipeline.lands else "."
+        why += ", so nothing shows that it may land." if pipeline.lands else "."
         return filled(pipeline.no_jobs_message, item, world) or why
     if result == "DEQUEUED":
         return pipeline.dequeue_message
@@ -243,7 +243,7 @@ def _job_line(job: FrozenJob, build: Build, item: Item, world: World) -> str:
 
 
 def error_of(build: Build) -> str:
-    """Return what people read about a build besides its result."""
+    """Return the message about a build that people read besides its result."""
     return "; ".join(filter(None, (build.error, CARRIED if build.origin else "")))
 
 
@@ -269,7 +269,7 @@ def artifacts(build: Build) -> list[dict[str, object]]:
 
 
 def artifacts_of(buildset: BuildSet | None) -> dict[str, tuple[ReturnedArtifact, ...]]:
-    """Return build id -> its artifacts, of as many builds as there is room for in one record of the history."""
+    """Map build ids to artifacts, of as many builds as fit into one record of the history."""
     left_bytes, by_build = ARTIFACTS_MAX_BYTES, dict[str, tuple[ReturnedArtifact, ...]]()
     for build in buildset.builds.values() if buildset else ():
         found = build.returned.artifacts or ()
@@ -287,12 +287,12 @@ def duration(length_ms: int) -> str:
 
 
 def filled(message: str, item: Item, world: World) -> str:
-    """Return a message of the pipeline with `{pipeline.name}` and `{item_url}` filled in."""
+    """Return a message of the pipeline with `{pipeline.name}` and `{item_url}` replaced."""
     return message.replace("{pipeline.name}", world.pipeline.name).replace("{item_url}", page_url(item.change, world))
 
 
 def page_url(change: Change, world: World) -> str:
-    """Return the address of the page of a change, of the status page for an update of a ref; empty without pages."""
+    """Return the address of a change's page, or of the status page for an update of a ref; empty without pages."""
     if not world.root_url:
         return ""
     place = f"{world.root_url}/t/{quote(world.tenant, safe='')}"
@@ -302,7 +302,7 @@ def page_url(change: Change, world: World) -> str:
 
 
 def refusal(change: Change, problems: tuple[str, ...], world: World) -> str:
-    """Return the text that says why a change was not even enqueued."""
+    """Return the text about a change that was not enqueued."""
     reasons = "\n".join(f"- {line(problem)}" for problem in problems)
     page = f"\n\n{url}" if (url := page_url(change, world)) else ""
     return f"{change.id} was not enqueued in {world.pipeline.name}:\n\n{reasons}{page}"
@@ -326,13 +326,13 @@ def failing_reasons(item: Item) -> list[str]:
 
 
 def knows(item: Item, world: World) -> bool:
-    """Return whether a report at the connection of one of the changes says, or will say, that it came in or that its
-    jobs began."""
+    """Return whether a report on one of the changes has announced, or will announce, that it was enqueued or that its
+    jobs started."""
     connections = world.pipeline.reporters.get("start", ())
     return any((item.started and one.connection in connections) or announces(one, world) for one in item.changes)
 
 
 def announces(change: Change, world: World) -> bool:
-    """Return whether a report at the connection of the change says, or will say, that it came in."""
+    """Return whether a report on the change has announced, or will announce, that it was enqueued."""
     connections = world.pipeline.reporters.get("enqueue", ())
     return change.connection in connections and not world.disabled and is_known(change, world)

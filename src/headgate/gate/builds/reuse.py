@@ -1,9 +1,9 @@
-"""Find results of earlier builds that stand for others: of the same patchset, or of the same inputs.
+"""Find earlier builds whose results can be reused: of the same patchset, or with the same inputs.
 
-A proposer has no influence on this: the gate alone decides which inputs are the same (`BuildInputs.digest`), and only
-the history, which nobody but the gate writes, tells what succeeded. What a job works on follows from its frozen
-definition and from the commits that were found at the servers. A build counts once its executor has confirmed that it
-was given no more than the job names.
+A proposer cannot influence this: the gate alone decides which inputs are the same (`BuildInputs.digest`), and the
+successes come from the history, which only the gate writes. The inputs of a job follow from its frozen definition and
+from commits that mergers read from the servers. A build counts only if its executor has confirmed that it had access
+to nothing but the job's inputs.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from headgate.gate.state.works import RepoState
 from headgate.gate.state.world import World
 
 IDS = frozenset({"build", "buildset", "event_id", "attempts"})
-"""Keys of the `zuul` variable that name a run without saying what is run."""
+"""Keys of the `zuul` variable that identify a run, but do not influence what runs."""
 BranchTrees = dict[str, dict[str, str]]
-"""project -> branch -> tree"""
+"""Project -> branch -> tree."""
 DATA_MAX_BYTES = 16_000
-"""Size limit of the returned data that the history keeps for dependent jobs; a build with more is not reused."""
+"""Size limit of the returned data that the history stores for dependent jobs; a build with more is not reused."""
 NOTHING = Build("", "")
-"""Answer for a build for which no other one stands."""
+"""Answer for a build without an earlier one to reuse."""
 
 
 def work_of(item: Item, buildset: BuildSet, job: FrozenJob, world: World) -> str:
-    """Return a digest that is equal for the same job on the same code; empty if nothing can be known to be equal.
+    """Return a digest that is equal for the same job on the same code; empty if that cannot be determined.
 
-    It covers the heads of all projects that the job uses, and the trees of what is merged onto them for a change,
-    because the commits of those merges differ each time.
+    It covers the heads of all projects that the job uses, and the trees of the merges on top of them, as the commits of
+    merges differ each time.
     """
     state = buildset.state
     if not world.pipeline.rerun_only_failed or not item.change.is_change or item.others or state is None:
         return ""
     used = {*_projects(job), item.change.project, *(one.project for one in state.chain)}
-    # Where a head is unknown, nothing can be known to be equal.
+    # If a head is unknown, it cannot be determined whether the code is the same.
     if not state.trees or not used <= state.heads.keys():
         return ""
     heads = {project: state.heads[project] for project in used}
-    # These differ between two tests of the same patchset, and jobs cannot depend on them.
+    # These fields differ between two tests of the same patchset, but jobs cannot depend on them.
     chain = [msgspec.structs.replace(one, item="", at_s=0) for one in state.chain]
     parts = (world.tenant, world.pipeline.name, item.change.key, item.change.commit, chain, state.trees, heads, job)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 
 def _projects(job: FrozenJob) -> Iterator[str]:
-    """Yield the projects from which code of the job, or a file that it is given, comes."""
+    """Yield the projects of the job's code and files."""
     yield from job.roles
     yield from (one.project for one in job.required_projects)
     yield from (one.project for one in job.include_vars if one.project)
@@ -63,8 +63,8 @@ def _projects(job: FrozenJob) -> Iterator[str]:
 
 
 def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] | None:
-    """Return the builds that stand for jobs that are not run again (job id -> build), before any job has begun; None
-    while the last buildset of the patchset is being looked up, for which jobs wait."""
+    """Map the jobs that need not run again to builds with reused results, before any job has begun; None: the latest
+    buildset of the patchset is still being looked up, and jobs wait for it."""
     past, state = world.beside.past, buildset.state
     if (
         past is None
@@ -80,9 +80,9 @@ def reused(item: Item, buildset: BuildSet, world: World) -> Mapping[str, Build] 
         return {}
     before = past(item.change)
     if before is None:
-        # While the history cannot be searched, everything is run: that is dearer, but never wrong.
+        # While the history is unavailable, all jobs run: that costs more, but is never wrong.
         return {} if world.beside.away else None
-    # Only failed patchsets save jobs. A good one that is tested again gets a full run.
+    # Results are reused only after a failure: a good patchset that is tested again gets a full run.
     if all(build.result in FINAL_GOOD for build in before.builds.values()):
         return {}
     same = {job.id for job in buildset.jobs if _is_same(before.builds.get(job.name), works.get(job.id, ""))}
@@ -98,12 +98,13 @@ def _is_wanted(item: Item, world: World) -> bool:
 
 
 def _is_alone(item: Item) -> bool:
-    """Return whether the item is a change that is tested by itself, and runs no epilogue."""
+    """Return whether the item is a single change, not a circular dependency, and not an epilogue."""
     return item.change.is_change and not item.others and not item.landed and not item.epilogue
 
 
 def _is_covered(job: FrozenJob) -> bool:
-    """Return whether a job's digest covers all its inputs: what a job requires of changes ahead is not in it."""
+    """Return whether a job's digest covers all its inputs: artifacts that it requires of changes ahead are not
+    covered."""
     return job.type == "regular" and not job.requires and not job.noop
 
 
@@ -112,8 +113,8 @@ def _is_same(before: Build | None, work: str) -> bool:
 
 
 def _parts(graph: FrozenGraph) -> Iterator[list[FrozenJob]]:
-    """Yield groups of jobs that depend on each other, directly or through others. A group is reused as a whole or not
-    at all: data that one of them returned to the others is known only while they run."""
+    """Yield groups of jobs that depend on each other, directly or indirectly. The results of a group are reused
+    completely or not at all: data that a job returned for the others is available only while they run."""
     beside: dict[str, set[str]] = {job.id: set() for job in graph.jobs}
     for job in graph.jobs:
         for other in (one.name for one in graph.needs(job) if one.name in beside):
@@ -143,49 +144,49 @@ def _not_run_again(before: Build, job: FrozenJob, buildset: BuildSet, world: Wor
 
 
 def _address(before: Build, world: World) -> str:
-    """Return the URL of the log of an earlier build, otherwise that of its page; empty without both."""
+    """Return the URL of the log of an earlier build, or else of its page; empty if it has neither."""
     page = f"{world.root_url}/t/{world.tenant}/build/{before.id}" if world.root_url else ""
     return before.log_url or page
 
 
 class BuildInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold everything that a build is given.
+    """Hold all inputs of a build.
 
-    There are neither ids nor commits that are made for a change; of repositories there are the trees. What people
-    proposed is there, so that the result of a proposer's own builds stands for nobody else's.
+    They contain no ids, and trees instead of the commits that merges create. They do contain the proposed change, so
+    that the result of a proposer's builds cannot be reused for anybody else's.
     """
 
     tenant: str
     pipeline: str
     post_review: bool
-    """Whether its pipeline is one after review (`post-review`), which decides how far it is trusted."""
+    """Whether its pipeline is `post-review`, which decides how far it is trusted."""
     key: str
     """The key of the change."""
     commit: str
     job: FrozenJob
     """The job with the encrypted secrets of its playbooks, its labels or image, and its version of Ansible."""
     zuul: dict[str, Any]
-    """The `zuul` variable without ids, except those of builds whose artifacts it names.  JSON."""
+    """The `zuul` variable without ids, except those of builds whose artifacts it contains.  JSON."""
     data: dict[str, Any]
     """Data that the jobs before it returned.  JSON."""
     trees: BranchTrees
     """The merged trees of every branch of its repositories."""
     landed: BranchTrees
-    """The trees of repositories that are used as landed, whatever is proposed."""
+    """The trees of repositories that are always used in their landed state."""
     bases: dict[str, str]
-    """branch -> tree beneath the change, in its own repository."""
+    """Branch -> tree beneath the change, in the change's repository."""
 
     def digest(self) -> str:
         """Return a digest that is equal for equal inputs."""
-        # Equal mappings may be in different order, depending on who read them and when.
+        # Equal mappings may have different orders.
         return hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()
 
 
 def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, Any], world: World) -> str:
-    """Return the digest of a build's inputs; empty if they are unknown, or if no other build may stand for it. `zuul`
-    is the variable as the build has it."""
+    """Return the digest of a build's inputs, with `zuul` as its variable; empty if the inputs are unknown, or if no
+    result may be reused for it."""
     change, state = item.change, buildset.state
-    # Secret data is sealed with another key each time, so nobody here can tell whether it is equal.
+    # Secret data is encrypted with another key each time, so it cannot be compared.
     if not is_fit(item, job) or state is None or parent_secrets(job, buildset) or _served(job, buildset):
         return ""
     trees = {project: _merged(state, project) for project in given(item, job)}
@@ -209,17 +210,17 @@ def inputs_of(item: Item, buildset: BuildSet, job: FrozenJob, zuul: dict[str, An
 
 
 def stand_in(buildset: BuildSet, job: str) -> str:
-    """Return the id of the build of a job for which an earlier build stands."""
+    """Return the id of the build of a job that reuses the result of an earlier build."""
     return derived(buildset.id, job, "reused")
 
 
 def is_fit(item: Item, job: FrozenJob) -> bool:
-    """Return whether another build may stand for one of the job: only for a change that is tested by itself."""
+    """Return whether the job may reuse results: only for a single change."""
     return job.reuse and job.type == "regular" and not job.noop and _is_alone(item)
 
 
 def given(item: Item, job: FrozenJob) -> dict[str, str]:
-    """Return the projects that the build has as proposed -> connection: the change's, and those that the job names."""
+    """Map the projects that the build gets in their proposed state to connections: the change's, and the job's."""
     own = {item.change.project: item.change.connection}
     required = {one.project: one.connection for one in job.required_projects}
     files = {one.project: one.connection for one in job.include_vars if one.project and not one.trusted}
@@ -227,14 +228,14 @@ def given(item: Item, job: FrozenJob) -> dict[str, str]:
 
 
 def as_landed(item: Item, job: FrozenJob) -> dict[str, str]:
-    """Return the projects that the build has as they are on their branches -> connection."""
+    """Map the projects that the build gets in their landed state to connections."""
     own = any(one.zuul_project and not one.use_ref for one in job.include_vars)
     files = {one.project: one.connection for one in job.include_vars if one.project and one.trusted}
     return files | dict(_code(job, trusted=True)) | ({item.change.project: item.change.connection} if own else {})
 
 
 def _code(job: FrozenJob, *, trusted: bool) -> Iterator[tuple[str, str]]:
-    """Yield (project, connection) from which the job's playbooks, either trusted or not, and their roles come."""
+    """Yield (project, connection) of the job's trusted, or untrusted, playbooks and of their roles."""
     for book in (*job.pre_run, *job.run, *job.post_run):
         if book.trusted is trusted:
             yield book.project, book.connection
@@ -242,10 +243,10 @@ def _code(job: FrozenJob, *, trusted: bool) -> Iterator[tuple[str, str]]:
 
 
 def _heads(state: RepoState, project: str) -> dict[str, str]:
-    """Return branch -> tree of its head; nothing if not every branch is known."""
+    """Map the branches of a project to the trees of their heads; empty if not all are known."""
     known = state.known.heads.get(project, {})
     named = {ref.removeprefix("refs/heads/") for ref in state.heads.get(project, {})}
-    # A build may look at any branch of its repositories, so one unknown tree makes all of its inputs unknown.
+    # A build may read any branch of its repositories, so one unknown tree makes all of its inputs unknown.
     return known if known.keys() == named else {}
 
 
@@ -257,7 +258,7 @@ def _merged(state: RepoState, project: str) -> dict[str, str]:
 
 
 def _served(job: FrozenJob, buildset: BuildSet) -> bool:
-    """Return whether a job before it is paused, so that this one may use what it serves."""
+    """Return whether a job that this one depends on is paused, so that this one may use its services."""
     before = (buildset.builds.get(name) for name in parents(buildset, job))
     return any(one is not None and one.paused for one in before)
 
@@ -271,17 +272,17 @@ def _without_ids(zuul: dict[str, Any], buildset: BuildSet) -> dict[str, Any]:
 
 
 def _made_of(build: Build, buildset: BuildSet) -> str:
-    """Return a key for the content of a build's artifacts, which may differ each time that they are built: the digest
-    of its inputs if nothing else can have influenced them, otherwise its id."""
+    """Return a key for the content of a build's artifacts: the digest of its inputs if nothing else can have influenced
+    them; otherwise its id, as another build might produce different artifacts."""
     narrow = build.narrow or build.id == stand_in(buildset, build.job)
     return build.inputs if build.inputs and build.result == "SUCCESS" and narrow else build.id
 
 
 def wanted(item: Item, world: World) -> dict[str, str]:
-    """Return the projects whose trees have to be known -> connection, according to the landed configuration; jobs of a
-    proposed configuration are run."""
+    """Map the projects whose trees are needed for reuse to connections, according to the landed configuration; jobs
+    that only a proposed configuration defines always run."""
     change, layout, pipeline = item.change, world.layouts.landed, world.pipeline.name
-    # Most pipelines have no job with `reuse`; asking first saves freezing the graph.
+    # Most pipelines have no job with `reuse`: checking that first saves freezing the graph.
     if item.others or not world.layouts.reuses(pipeline, change.project, change.branch):
         return {}
     graph = layout.freeze(pipeline, change.project, change.branch, change.ref, change.files)
@@ -293,8 +294,8 @@ def wanted(item: Item, world: World) -> dict[str, str]:
 
 
 def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -> Build | None:
-    """Return the build that stands for `build`, which is not requested yet; NOTHING if it is to be run, None while that
-    is being looked up and the job waits for it."""
+    """Return a build with a reused result instead of `build`, which is not requested yet; NOTHING: it must run; None:
+    this is being looked up, and the job waits."""
     if not build.inputs or world.beside.passed is None:
         return NOTHING
     before = world.beside.passed(Sought(build.inputs, _keys(job)))
@@ -311,8 +312,8 @@ def stands_for(buildset: BuildSet, job: FrozenJob, build: Build, world: World) -
 
 
 def lasting(build: Build) -> bool:
-    """Return whether the build may stand for others: it has succeeded, and everything that it returned can be returned
-    again."""
+    """Return whether the result of the build may be reused: it has succeeded, and all its returned data can be
+    stored."""
     if build.result != "SUCCESS" or not build.inputs or not build.narrow or build.paused or build.secret is not None:
         return False
     return len(msgspec.json.encode(build.data)) <= DATA_MAX_BYTES

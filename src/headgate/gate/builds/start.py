@@ -1,4 +1,4 @@
-"""Start items on a base, and their builds: the requests to mergers and executors."""
+"""Start items on a base, and their builds, by requests to mergers and executors."""
 
 from __future__ import annotations
 
@@ -27,34 +27,35 @@ from headgate.gate.state.world import LayoutView, World
 
 @dataclass(slots=True)
 class Base:
-    """Collect what the items that were handled so far, from the head on, mean for those behind."""
+    """Collect the base of the next item, from the items that were handled before it, from the head on."""
 
     ahead: str | None = None
-    """Id of the nearest buildset ahead that is still expected to land; None if there is none."""
+    """Id of the nearest buildset ahead that is still expected to land; None: there is none."""
     chain: list[Item] = field(default_factory=list)
-    """The changes beneath, furthest first."""
+    """The items whose changes are merged beneath, furthest first."""
     items: list[Item] = field(default_factory=list)
-    """Items that test the changes beneath, furthest first: the live item of the same patchset, otherwise the item
+    """The items that test these changes, furthest first: the live item with the same patchset, or else the item
     itself."""
     unfollowed: Mapping[str, Unfollowed] = field(default_factory=dict)
-    """project -> landed configuration beneath the chain that the layout does not include yet."""
+    """Project -> landed configuration beneath the chain that the layout does not include yet."""
     proposed: Texts = field(default_factory=dict)
     """Configuration that the chain proposes."""
     keys: set[str] = field(default_factory=set)
     """Keys of the changes ahead, and of those that have just landed."""
     failing: set[str] = field(default_factory=set)
+    """Keys of the failing changes ahead."""
     live: int = 0
-    """Live items ahead."""
+    """Number of live items ahead."""
     _merges: list[MergeItem] = field(default_factory=list)
-    """Merges of the first `_covered` items of the chain, which `merges` extends when called; `_config` has the projects
+    """Merges of the first `_covered` items of the chain, which `merges` extends on demand; `_config` has the projects
     whose configuration these items touch."""
     _covered: int = 0
     _config: set[str] = field(default_factory=set)
 
     def merges(self, world: World) -> list[MergeItem]:
-        """Return the chain in the form that merge requests have."""
+        """Return the chain in the form of merge requests."""
         layout = world.layouts.landed
-        # Made once for all items of a turn: each of them rests on a longer part of the same chain.
+        # Computed once for all items of a turn, as each of them is based on a longer part of the same chain.
         for item in self.chain[self._covered :]:
             self._merges += merge_items(item, self.chain, world)
             for change in item.changes:
@@ -70,7 +71,7 @@ class Base:
 
 
 def merge_items(item: Item, chain: Sequence[Item], world: World) -> list[MergeItem]:
-    """Return what to merge: the changes of `item` on whatever of `chain` is ahead of it, and on each other."""
+    """Return the merges of the changes of `item`, on top of the part of `chain` that is ahead of it."""
     return [_merge_item(item, change, chain, world) for change in item.changes]
 
 
@@ -78,7 +79,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
     bases = {one.key: one.commit for other in (*chain, item) for one in other.changes} if change.bases else {}
     for key in change.bases:
         if (found := world.change_states.get(key)) is not None and found.landed:
-            # A base that has landed is part of the branch, perhaps as another commit, and is not merged once more.
+            # A landed base is part of the branch, possibly as another commit, and must not be merged again.
             bases[key] = found.change.commit
     return MergeItem(
         item=item.id,
@@ -99,10 +100,10 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
 
 
 def start(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
-    """Return the item with a new buildset on this base, and ask for its merge."""
-    # What ran on the old base is cancelled or carried before anything is requested on the new one.
+    """Return the item with a new buildset on this base, and request its merge."""
+    # Builds on the old base are canceled or carried before anything is requested on the new one.
     item = reset(item, world, actions)
-    # An item may come back to a base that it had before; the number tells the two buildsets apart.
+    # An item may return to a base that it had before; the number of resets makes the buildset's id unique.
     id = derived(item.id, str(item.resets), base.ahead or "")
     actions.append(Merge(derived(id, "merge"), _merge(id, item, base, world), world.pipeline.precedence))
     buildset = BuildSet(id=id, ahead=base.ahead, merge=Phase.RUNNING)
@@ -110,11 +111,11 @@ def start(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
 
 
 def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
-    """Return the request for the merge of the item on its base.
+    """Return the request to merge the item on its base.
 
-    The request reads configuration in the projects in which the chain touches it, in those whose landed configuration
-    the layout does not include yet, and in the item's own, because its jobs are those of the state on which it is
-    tested.
+    It also reads the configuration of the projects whose configuration the chain touches, of those whose landed
+    configuration the layout does not include yet, and of the item's own projects, as their jobs are defined by the
+    tested state.
     """
     change = item.change
     projects = {one.project: one.connection for one in item.changes}
@@ -125,8 +126,8 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
         chain = tuple(base.merges(world))
         return MergeRequest(buildset=buildset, chain=chain, projects=projects, at=at, landed=landed)
     unfollowed = base.unfollowed
-    looked_at = sorted({*projects, *unfollowed, *base.config(world)})
-    paths = {project: world.layouts.landed.config_paths(project) for project in looked_at}
+    configured = sorted({*projects, *unfollowed, *base.config(world)})
+    paths = {project: world.layouts.landed.config_paths(project) for project in configured}
     compared = world.pipeline.rerun_only_failed and not item.others
     also = world.beside.trusted if compared else {}  # see `reuse.work_of`
     given = wanted(item, world)
@@ -142,7 +143,7 @@ def _merge(buildset: str, item: Item, base: Base, world: World) -> MergeRequest:
 
 
 def abandon(item: Item, actions: list[Action]) -> None:
-    """Cancel what runs for the item: nobody wants its result any more."""
+    """Cancel the merge and the builds of the item, whose results are no longer needed."""
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
         actions.append(Cancel(derived(buildset.id, "merge"), build=False))
@@ -150,14 +151,15 @@ def abandon(item: Item, actions: list[Action]) -> None:
 
 
 def awaited(state: State) -> set[str]:
-    """Return the ids of the requests, for merges and for builds, whose answers are awaited."""
+    """Return the ids of the requests for merges and builds that have no answer yet."""
     buildsets = [item.buildset for _, item in state.items() if item.buildset is not None]
     merges = {derived(buildset.id, "merge") for buildset in buildsets if buildset.merge is Phase.RUNNING}
     return merges | {build.id for _, item in state.items() for build in item.under_way}
 
 
 def stopped(item: Item, actions: list[Action]) -> Item:
-    """Cancel what runs for the item, as `abandon` does, but return it with the results so far, to be reported."""
+    """Cancel the merge and the builds of the item like `abandon`, but return it with its results so far, for the
+    report."""
     abandon(item, actions)
     buildset, item = item.buildset, replace(item, carried=(), earlier={}) if item.carried or item.earlier else item
     if buildset is None:
@@ -167,8 +169,8 @@ def stopped(item: Item, actions: list[Action]) -> Item:
 
 
 HANDED_MAX_BYTES = 256_000
-"""Size limit of the data and artifacts that a job receives from other jobs; its request must fit into one commit."""
-TOO_MUCH = f"what it is to be told of other jobs is more than {HANDED_MAX_BYTES // 1000} kB: let them return less"
+"""Size limit of the data and artifacts that a job receives from other jobs, as its request must fit into one commit."""
+TOO_MUCH = f"the data of the jobs that it depends on exceeds {HANDED_MAX_BYTES // 1000} kB: let them return less"
 
 
 def run(
@@ -181,8 +183,8 @@ def run(
     *,
     given: tuple[dict[str, object], ...] = (),
 ) -> Build:
-    """Return the build of `job`, with the artifacts `given` by changes ahead. Request it from an executor, unless the
-    job is the built-in one that runs nothing, or fails at once because it would receive too much data."""
+    """Return the build of `job`, with the artifacts `given` by changes ahead, and request it from an executor. The
+    built-in job `noop` succeeds without an executor, and a job that would receive too much data fails at once."""
     build = begun(item, buildset, job, attempt, world, given)
     if job.noop:
         return replace(build, result="SUCCESS")
@@ -215,9 +217,9 @@ def run(
 def begun(
     item: Item, buildset: BuildSet, job: FrozenJob, attempt: int, world: World, given: tuple[dict[str, object], ...]
 ) -> Build:
-    """Return a build that is not requested yet."""
+    """Return a new build, without requesting it."""
     beneath = (buildset.builds.get(name) for name in sorted(parents(buildset, job)))
-    # What uses a paused build is another build once that one runs again, because what it was served is gone.
+    # If a paused build runs again, the builds that used its services must get new ids, as these services are gone.
     id = derived(buildset.id, job.id, str(attempt), *(b.id for b in beneath if b and b.paused))
     build = Build(id=id, job=job.id, attempt=attempt, voting=job.voting, requested_ms=world.now_ms, given=given)
     if not is_fit(item, job):
@@ -228,7 +230,7 @@ def begun(
 
 
 def limits(job: FrozenJob, layout: LayoutView) -> dict[str, int]:
-    """Return semaphore -> how many may hold it, of those that the executor takes for the job and its playbooks."""
+    """Map the semaphores that the executor takes for the job and its playbooks to their numbers of places."""
     names = {name for book in (*job.pre_run, *job.run, *job.post_run) for name in book.semaphores}
     names.update(job.semaphores_last)
     return {name: layout.semaphores.get(name, 1) for name in sorted(names)}
@@ -237,7 +239,7 @@ def limits(job: FrozenJob, layout: LayoutView) -> dict[str, int]:
 def variables(
     item: Item, buildset: BuildSet, job: FrozenJob, build: Build, tenant: str, pipeline: Pipeline
 ) -> dict[str, Any]:
-    """Return the `zuul` variable, as far as the gate knows it.  JSON."""
+    """Return the part of the `zuul` variable that the gate knows.  JSON."""
     change = item.subjects(job)[0]
     host, _, name = change.project.partition("/")
     project = {
@@ -277,7 +279,7 @@ def _children(buildset: BuildSet, job: FrozenJob) -> list[str]:
 
 
 def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:
-    """Return the artifacts of the changes ahead, as far as the job requires them, and of the jobs it depends on."""
+    """Return the artifacts that the job requires of changes ahead, and those of the jobs it depends on."""
     names = parents(buildset, job)
     ours = ((buildset.builds.get(other.id), other) for other in buildset.jobs if other.id in names)
     return [*build.given, *(one for done, other in ours if done for one in provided_artifacts(done, other, item))]

@@ -1,4 +1,4 @@
-"""Record reports of executors on a build: it has ended, it has paused, it is going to fail."""
+"""Record reports of executors about a build: it has ended, it has paused, or it will fail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BuildWord = BuildEnded | BuildPaused | BuildFailing
 
 
 def worded(state: State, word: BuildWord, world: World, actions: list[Action]) -> State:
-    """Return the state after this report on a build, which may belong to an earlier base of its item."""
+    """Return the state after this report about a build, which may belong to an earlier base of its item."""
     build = word.outcome.build if isinstance(word, BuildEnded) else word.build
     for queue, item in state.items():
         if _has(item, word.job, build):
@@ -34,7 +34,7 @@ def _has(item: Item, job: str, build: str) -> bool:
 
 
 def with_word(item: Item, word: BuildWord, world: World, actions: list[Action]) -> Item:
-    """Return the item after this report on one of its builds."""
+    """Return the item after this report about one of its builds."""
     buildset = item.buildset
     own = buildset.builds.get(word.job) if buildset is not None else None
     build = word.outcome.build if isinstance(word, BuildEnded) else word.build
@@ -52,7 +52,7 @@ def with_word(item: Item, word: BuildWord, world: World, actions: list[Action]) 
 
 
 def _of_carried(item: Item, build: str, word: BuildWord, actions: list[Action]) -> Item:
-    """Return the item after this report on a carried build, of which it is undecided whether it counts."""
+    """Return the item after this report about a carried build, which may or may not count."""
     match word:
         case BuildEnded(outcome=outcome):
             outcome = outcome.fit()
@@ -62,7 +62,7 @@ def _of_carried(item: Item, build: str, word: BuildWord, actions: list[Action]) 
             assert one is not None, "the caller has found it"
             return changed(item, build, **_end_of(one.build, outcome))
         case BuildPaused():
-            # Jobs of the old base may have used what it serves, so it cannot count on the new one.
+            # Jobs of the old base may have used its services, so it cannot count on the new base.
             actions.append(Cancel(build, build=True))
             return dropped(item, build)
         case BuildFailing():
@@ -72,8 +72,8 @@ def _of_carried(item: Item, build: str, word: BuildWord, actions: list[Action]) 
 
 
 def _end_of(build: Build, outcome: BuildOutcome) -> dict[str, object]:
-    """Return the members of a build that say how it ended."""
-    # Items behind have already started without this one, so an announced failure stands.
+    """Return the fields of a build that describe its end."""
+    # Items behind have already been restarted without this one, so an announced failure is final.
     result = "FAILURE" if build.pre_fail and outcome.result == "SUCCESS" else outcome.result
     return {
         "result": result or "RETRY_LIMIT",
@@ -92,16 +92,17 @@ def _end_of(build: Build, outcome: BuildOutcome) -> dict[str, object]:
 
 def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, actions: list[Action]) -> BuildSet:
     build, outcome = buildset.builds.get(answer.job), answer.outcome.fit()
-    # The report is repeated, or comes after the build was cancelled.
+    # The report is a repetition, or arrives after the build was canceled.
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
     job = next(j for j in buildset.jobs if j.id == answer.job)
-    wide = build.origin != "" and outcome.result is not None and not is_trusted(outcome)  # its executor is older
+    # An older executor does not confirm that it used only the named repositories.
+    wide = build.origin != "" and outcome.result is not None and not is_trusted(outcome)
     again = wide or (outcome.result is None and build.attempt < job.attempts_max)
     if build.paused and (wide or outcome.result != "SUCCESS"):
         buildset = _without_dependents(buildset, build, actions, ended=again)
     if again:
-        # The age of its executor is not the job's fault, and costs it no attempt.
+        # An old executor is not the job's fault, so this does not count as an attempt.
         attempt = build.attempt + (not wide)
         next_one = run(item, buildset, job, attempt, world, actions, given=build.given)
         return replace(buildset, builds={**buildset.builds, job.id: next_one})
@@ -113,7 +114,7 @@ def _paused(buildset: BuildSet, answer: BuildPaused) -> BuildSet:
     build = buildset.builds.get(answer.job)
     if build is None or build.id != answer.build or build.result is not None or build.paused:
         return buildset
-    # Data is checked here, too, because the jobs behind a paused build receive it long before the build ends.
+    # Data is checked here, too, as the jobs that depend on a paused build receive it long before the build ends.
     data = BuildOutcome(build.id, data=answer.data).fit().data
     paused = replace(build, paused=True, data=data, secret=answer.secret)
     return replace(buildset, builds={**buildset.builds, build.job: paused})
@@ -127,8 +128,8 @@ def _failing(buildset: BuildSet, answer: BuildFailing) -> BuildSet:
 
 
 def _without_dependents(buildset: BuildSet, build: Build, actions: list[Action], *, ended: bool) -> BuildSet:
-    """Return the buildset without the jobs that run beside a paused build that is gone, and cancel them: they have lost
-    what they rested on. `ended`: leave out those that have ended as well."""
+    """Return the buildset without the builds that depend on a paused build that has failed, and cancel them, as they
+    have lost its services. `ended`: drop also those that have ended."""
     names = dependents(buildset, build.job)
     lost = {n: b for n, b in buildset.builds.items() if n in names and (ended or b.result is None)}
     actions.extend(Cancel(other.id, build=True) for other in lost.values() if other.result is None)

@@ -1,4 +1,4 @@
-"""Decide whether a change can come in with what it needs, and tell people, once, why it does not."""
+"""Decide whether a change can be enqueued with its dependencies, and comment once on the change if it cannot."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from headgate.gate.state.world import World
 IN_LINE = ("serial", "supercedent")
 """Pipeline managers that ignore dependencies."""
 REFUSALS_MAX = 200
-"""Limit of changes whose last comment a pipeline remembers."""
+"""Limit on the changes whose last comment a pipeline remembers."""
 AT_ONCE_MAX = 30
-"""Limit of changes that receive a comment within `PAUSE_MS`; the others receive theirs later."""
+"""Limit on the changes that receive a comment within `PAUSE_MS`; the others receive theirs later."""
 LOOKED_MAX, SLICE_MS = 20, 1_000
-"""Limit of changes with dependencies that are compared with the current state in one turn; the others follow in turns
-of the next seconds (`SLICE_MS`), because it is expensive to find what a change needs."""
+"""Limit on the changes with dependencies that one turn compares with the current state. The others follow in the turns
+of the next seconds (`SLICE_MS`), because finding the dependencies of a change is expensive."""
 PAUSE_MS, GRACE_MS = 60_000, 5_000
-"""Shortest time between two comments on one change, and shortest delay of a correction: the event that brings the
-change in may be on its way."""
+"""Shortest time between two comments on one change, and shortest delay of a correction: the event that enqueues the
+change may be on its way."""
 _UNTRUSTED = ("none", "read")
 
 
 class Weighed(NamedTuple):
-    """Hold what enters together with a change, and what keeps it out."""
+    """Hold what is enqueued together with a change, and what keeps it out."""
 
     found: Needs
     problems: tuple[str, ...] = ()
-    """The obstacles, for people, that only another patchset, footer or setting removes."""
+    """Messages about the obstacles that only another patchset, footer or setting removes."""
     apart: tuple[str, ...] = ()
-    """The needed changes, for people, that must land or be ready first."""
+    """Messages about the needed changes that must land or be ready first."""
 
 
 def weigh(state: State, change: Change, world: World) -> Weighed:
-    """Return what has to come in with `change`, and what prevents that."""
+    """Return what must be enqueued together with `change`, and what prevents that."""
     if not change.is_change or world.pipeline.ignore_dependencies or world.pipeline.manager in IN_LINE:
         return Weighed(Needs((change,)))
     found = needs(change, world)
-    # Members of a circle are limited like other needs, because they are merged and tested with the change.
+    # Members of a circle count towards the limits, because they are merged and tested with the change.
     beside = tuple(one for one in found.circle if one.key != change.key)
     problems = found.problems + tuple(filter(None, [_too_many(state, found.changes + beside, world)]))
     needed = len(found.changes + beside)
@@ -77,14 +77,14 @@ def _too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
 def _not_together(
     state: State, change: Change, ahead: tuple[Change, ...], beside: tuple[Change, ...], world: World
 ) -> tuple[str, ...]:
-    """Return why the changes of `ahead` cannot land before `change` in one queue, or those `beside` it as one with it.
-    Each of them must meet the requirements itself, even if `change` is exempt."""
+    """Return why the changes in `ahead` cannot land before `change` in one queue, or those in `beside` cannot land
+    together with it. Each of them must meet the requirements itself, even if `change` is exempt."""
     if not world.dependent:
         return _not_beside(state, beside, world)
     problems = [*_not_beside(state, beside, world)]
     for needed in (*ahead, *beside):
         present = state.find(needed.key) is not None and needed in ahead
-        # It was judged when it came in, and every turn judges it again.
+        # Its requirements were checked when it was enqueued, and every turn checks them again.
         if present and queue_name(needed, world) == queue_name(change, world):
             continue
         why, how = refused(world, world.change_states.get(needed.key)), called(change, needed.key)
@@ -104,26 +104,25 @@ def _not_together(
 
 
 def _not_beside(state: State, beside: tuple[Change, ...], world: World) -> tuple[str, ...]:
-    """Return why these changes cannot be tested as one with the change that needs them, whatever manager the pipeline
-    has."""
+    """Return why these changes cannot be tested together with the change that needs them. This applies to every
+    pipeline manager."""
     problems = []
     for one in beside:
         found = state.find(one.key)
         if foreign(world.pipeline, one):
-            problems.append(f"Depends-On: {one.key}: the pipeline takes no changes of {one.connection}")
+            problems.append(f"Depends-On: {one.key}: the pipeline accepts no changes from {one.connection}")
         elif found is not None and found[1].buildset is not None and found[1].buildset.landing:
-            problems.append(f"Depends-On: {one.key}: it is landing; then this change will be enqueued")
+            problems.append(f"Depends-On: {one.key}: it is landing; this change will be enqueued after that")
         elif not world.dependent and (why := refused(world, world.change_states.get(one.key))):
             problems.append(f"Depends-On: {why}; this change will be enqueued once it is")
     return tuple(problems)
 
 
 def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> bool:
-    """Return whether the event is an attempt to bring the change in by somebody who is to know why it does not come
-    in.
+    """Return whether the event is a person's attempt to enqueue the change, so that a refusal must be explained.
 
-    A push is no such attempt, nor is a report of a program; people who may not write to the project receive no answer,
-    except the owner of the change.
+    A push is not an attempt, and neither is a program's report. Of the people who may not write to the project, only
+    the owner of the change receives an answer.
     """
     if event.kind is EventKind.APPROVED:
         return True
@@ -150,7 +149,7 @@ def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> b
 
 
 def _sets(pipeline: Pipeline, connection: str, happening: ForgeEvent) -> bool:
-    """Return whether the pipeline's own reporters change labels in this way."""
+    """Return whether the pipeline's own reporters make exactly these label changes."""
     hows = [how for reports in pipeline.reports.values() for how in reports.get(connection, ())]
     put, off = ({str(one) for how in hows for one in as_list(how.get(key))} for key in ("label", "unlabel"))
     return {*happening.added} <= put and {*happening.removed} <= off
@@ -167,12 +166,12 @@ def speaks(pipeline: Pipeline, connection: str) -> bool:
 
 
 def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
-    """Return everything that keeps a change out now, for people."""
+    """Return messages about everything that keeps a change out now."""
     change_state = world.change_states.get(change.key)
     if change_state is None:
         return ()
     if change_state.landed and world.dependent:
-        return (f"{change.key} has landed already as it is; what is to follow is proposed as another change",)
+        return (f"{change.key} has already landed in this form; propose follow-up work as another change",)
     missing, rules = tuple(lacking(world, change_state, entering=True)), tuple(rulings(world, change_state))
     if missing:
         return missing + rules
@@ -185,8 +184,8 @@ def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
 def refused_with(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, actions: list[Action]
 ) -> State:
-    """Return the state after the people of a change are informed that it does not come in; the same state if they
-    know already, or will be informed later."""
+    """Comment on a change that it is not enqueued, and return the state after that. Return the same state if the
+    comment was already made; return a state with a due time if the comment must wait."""
     note, now_ms = refusal(change, problems, world), world.now_ms
     known = next((one for one in state.refusals if one.key == change.key), None) or OutsideRefusal(
         change.key, "", event
@@ -205,9 +204,9 @@ def refused_with(
 
 
 def corrected(state: State, world: World, actions: list[Action]) -> State:
-    """Return the state after outdated comments on refusals are corrected, or scheduled to be. Every turn compares the
-    last comment with the current state, because there may be no event about the difference."""
-    # The report of an item that has left says all there is to say about its changes.
+    """Return the state after outdated comments on refusals are corrected or their correction is scheduled. Every turn
+    compares the last comment with the current state, because no event may report the difference."""
+    # The report on an item that has left already covers its changes.
     ended = {key for one in actions if isinstance(one, Record) and not one.refused for key in one.item.keys}
     later, inside = _later(state, world), state.live_keys
     for one in state.refusals:
@@ -221,9 +220,9 @@ def corrected(state: State, world: World, actions: list[Action]) -> State:
 
 
 def _later(state: State, world: World) -> frozenset[str]:
-    """Return the keys of the changes that are examined in another turn, because no comment on them is due."""
+    """Return the keys of the changes that a later turn examines, because no comment on them is due."""
     change_states = ((one, world.change_states.get(one.key)) for one in state.refusals)
-    # Finding what a change needs may walk through hundreds of changes; the others are compared at once.
+    # Finding the dependencies of a change may visit hundreds of changes; changes without any are compared at once.
     dear = [
         one
         for one, change_state in change_states
@@ -237,7 +236,7 @@ def _later(state: State, world: World) -> frozenset[str]:
 def _corrected(
     one: OutsideRefusal, state: State, inside: bool, world: World, actions: list[Action]
 ) -> OutsideRefusal | None:
-    """Return the refusal as it is to be kept; None to forget it. `inside`: its change is in the pipeline by now."""
+    """Return the updated refusal; None to forget it. `inside`: its change is now in the pipeline."""
     change_state = world.change_states.get(one.key)
     if change_state is None or not change_state.open:
         return None
@@ -246,10 +245,11 @@ def _corrected(
         if one.comment_digest and not _announced(world.pipeline, change.connection):
             _with_comment(one, change, SETTLED, f"{change.id} is in {world.pipeline.name} now.", world, actions)
         return None
-    if change.commit != one.commit:  # the comment is on another patchset, which nobody brings in
+    # The comment is on another patchset, which nobody is trying to enqueue.
+    if change.commit != one.commit:
         return replace(one, due_ms=0) if one.due_ms else one
     problems = why_not(state, change, world)
-    free = f"Nothing keeps {change.id} out of {world.pipeline.name} any more: it comes in once it is requested again."
+    free = f"Nothing keeps {change.id} out of {world.pipeline.name} any longer: request it again to enqueue it."
     note = refusal(change, problems, world) if problems else free
     if one.comment_digest == _mark(note) or not (one.comment_digest or problems):
         return replace(one, due_ms=0) if one.due_ms else one
@@ -265,7 +265,8 @@ def _corrected(
 def _with_comment(
     one: OutsideRefusal, change: Change, kind: str, note: str, world: World, actions: list[Action]
 ) -> OutsideRefusal:
-    """Return the refusal after this comment, which is reported if the pipeline comments on changes there."""
+    """Return the refusal after this comment, which is only sent if the pipeline comments on changes of the
+    connection."""
     pipeline, mark = world.pipeline, _mark(note)
     if speaks(pipeline, change.connection):
         # With the time of the last comment, the same text can be posted again after another one.
@@ -276,7 +277,7 @@ def _with_comment(
 
 
 def _announced(pipeline: Pipeline, connection: str) -> bool:
-    """Return whether reports of the pipeline say anyway that the change is in."""
+    """Return whether the pipeline's regular reports already state that the change is enqueued."""
     hows = (how for kind in ("enqueue", "start") for how in pipeline.reports.get(kind, {}).get(connection, ()))
     return any(how.get("comment", True) for how in hows)
 

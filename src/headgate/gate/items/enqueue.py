@@ -1,4 +1,4 @@
-"""Bring a change into the pipeline, with what it needs ahead of it and what needs it behind."""
+"""Enqueue a change, with the changes that it needs ahead of it and the changes that need it behind it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.gate.state.works import ByHand, ReportRequest
 from headgate.gate.state.world import LayoutView, World
 
 DEFERRED_MAX = 500
-"""Limit of changes that a pipeline remembers to let in once what they need has landed."""
+"""Limit on the changes that a pipeline remembers in order to enqueue them once what they need has landed."""
 
 
 def enqueue(
@@ -36,9 +36,9 @@ def enqueue(
     by_hand: ByHand | None = None,
     answered: bool = False,
 ) -> State:
-    """Return the state with `change` in the queue it belongs to, or refused with a report when it cannot be tested at
-    all. `exempt`: this patchset need not meet the pipeline's requirements, now or later. `answered`: inform the
-    person who brings it if it does not meet them."""
+    """Return the state with `change` in its queue, or after a report that it cannot be tested. `exempt`: this patchset
+    need not meet the pipeline's requirements, now or later. `answered`: report to the person who tried to enqueue it
+    if it does not meet them."""
     if foreign(world.pipeline, change) or not takes_part(change, world):
         return state
     if unfit(change, world) and not exempt:
@@ -46,7 +46,7 @@ def enqueue(
     present = _present(state, change, world)
     if present is not None:
         return _succeed(state, *present, Successor(change, event, exempt))
-    # Elsewhere nothing is checked once the item is in, so it needs no exemption.
+    # Other pipelines check nothing after the item is enqueued, so it needs no exemption there.
     exempt = exempt and guarded(world.pipeline)
     if world.pipeline.manager in IN_LINE:
         own = replace(_item((change,), event, world), exempt=exempt, by_hand=by_hand)
@@ -65,7 +65,7 @@ def enqueue(
 def _let_in(
     state: State, own: Item, ahead: tuple[tuple[Change, ...], ...], world: World, actions: list[Action]
 ) -> State:
-    """Return the state with the item in it, behind what it needs."""
+    """Return the state with the item enqueued behind what it needs."""
     state = _without_parts(state, own, world, actions)
     # A change that only its own proposed configuration may bring into the pipeline has no queue there yet.
     if not world.dependent or not (ahead or any(is_known(one, world) for one in own.changes)):
@@ -81,7 +81,7 @@ def _let_in(
 
 
 def _without_parts(state: State, item: Item, world: World, actions: list[Action]) -> State:
-    """Return the state without the live items that test a part of `item` until now, unless they are landing."""
+    """Return the state without the live items that have tested a part of `item` so far, unless they are landing."""
     patchsets = {(one.key, one.commit) for one in item.changes}
     for queue in state.queues if item.others else ():
         for part in queue.items:
@@ -93,17 +93,18 @@ def _without_parts(state: State, item: Item, world: World, actions: list[Action]
 
 
 def _present(state: State, change: Change, world: World) -> tuple[Queue, Item] | None:
-    """Return the queue and the item that have the change: with any patchset, unless each is tested by itself; for
-    a branch, with this update of it.  Return None if there is none, or if the item grows (`_grows`)."""
+    """Return the queue and the item that contain the change, or None. Any patchset of a change counts, unless the
+    pipeline tests each patchset separately; for a branch, only this update counts. An item that grows (`_grows`) does
+    not count."""
     known = ((q, i, one) for q, i in state.items() if i.live and (one := i.of(change.key)) is not None)
-    # Where old patchsets stay, each patchset is an item of its own.
+    # If old patchsets stay in the pipeline, each patchset is an item of its own.
     whichever = change.is_change and (world.dependent or world.pipeline.dequeue_on_new_patchset)
     found = ((q, i) for q, i, one in known if whichever or one.commit == change.commit)
     return next((pair for pair in found if not _grows(pair[1], change, world)), None)
 
 
 def _grows(item: Item, change: Change, world: World) -> bool:
-    """Return whether the item has the change alone while other changes now go together with it."""
+    """Return whether the item contains only this change although other changes must now land together with it."""
     landing = item.buildset is not None and item.buildset.landing
     if landing or item.others or not change.needs or item.change.commit != change.commit:
         return False
@@ -112,8 +113,8 @@ def _grows(item: Item, change: Change, world: World) -> bool:
 
 
 def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> State:
-    """Return the state for a change that is here already. If its patchset is being landed, a newer one is kept in its
-    item until the landing is answered."""
+    """Return the state for a change that is already enqueued. While its patchset is landing, the item stores a newer
+    one until the landing is answered."""
     landing = item.buildset is not None and item.buildset.landing
     same = item.of(successor.change.key)
     if not landing or (same is not None and same.commit == successor.change.commit):
@@ -122,9 +123,9 @@ def _succeed(state: State, queue: Queue, item: Item, successor: Successor) -> St
 
 
 def _unfit(state: State, change: Change, event: str, world: World, actions: list[Action], *, answered: bool) -> State:
-    """Return the state for a change that may not come in now. If the change meets the pipeline's requirements but not
-    those of its forge, it is remembered, to come in once it meets them, and its people learn what is missing. What the
-    pipeline requires is reported only to those who tried to bring the change in (`answered`)."""
+    """Return the state for a change that may not be enqueued now. If it meets the pipeline's requirements but not those
+    of its forge, remember it, so that it is enqueued once it meets them, and report what is missing. Report unmet
+    requirements of the pipeline only to those who tried to enqueue the change (`answered`)."""
     change_state = world.change_states.get(change.key)
     if change_state is None or change_state.change.commit != change.commit or not change_state.open:
         return state
@@ -139,29 +140,29 @@ def _unfit(state: State, change: Change, event: str, world: World, actions: list
 
 
 def deferring(state: State, refused: Deferred) -> State:
-    """Return the state that remembers to let the refused change in again."""
+    """Return the state that remembers the refused change, to enqueue it later."""
     others = (one for one in state.deferred if one.key != refused.key)
     return replace(state, deferred=(*others, refused)[-DEFERRED_MAX:])
 
 
 def readmitted(state: State, world: World, actions: list[Action]) -> State:
-    """Return the state after letting in the changes that were refused until what they need had landed, wherever it
-    did."""
+    """Return the state after enqueueing the deferred changes whose dependencies have landed by now, through this
+    pipeline or otherwise."""
     for one in state.deferred:
         change_state = world.change_states.get(one.key)
         gone = change_state is None or not change_state.open or change_state.change.commit != one.commit
         if gone or change_state is None or state.find(one.key) is not None:
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
-        # Otherwise it would only be refused once more.
+        # Any other change would only be refused again.
         elif _alone_ready(change_state.change, world):
-            # Forgotten first, because enqueueing may have to defer it once more.
+            # Forgotten first, because `enqueue` may defer it again.
             state = replace(state, deferred=tuple(other for other in state.deferred if other != one))
             state = enqueue(state, change_state.change, derived(one.event, "readmitted"), world, actions)
     return state
 
 
 def _alone_ready(change: Change, world: World) -> bool:
-    """Return whether the change needs only what would come in with it, and nothing keeps any of that out."""
+    """Return whether the change needs nothing outside its circle, and nothing keeps a change of the circle out."""
     found = needs(change, world)
     together = (refused(world, world.change_states.get(one.key)) for one in found.circle)
     return not found.ahead and not any(together)
@@ -181,7 +182,7 @@ def _append(state: State, item: Item, world: World) -> State:
 
 
 def _in_line(state: State, item: Item, world: World, actions: list[Action]) -> State:
-    """Return the state with the item at the end of its line; for an occasion, that is the line of its ordering key. A
+    """Return the state with the item at the end of its queue; an occasion has the queue of its ordering key. A
     supercedent pipeline keeps only the first item, which runs, and the last."""
     change, serial = item.change, world.pipeline.manager == "serial"
     if change.occasion is not None:
@@ -196,20 +197,20 @@ def _in_line(state: State, item: Item, world: World, actions: list[Action]) -> S
 
 
 def _alone(state: State, item: Item, ahead: tuple[tuple[Change, ...], ...], world: World) -> State:
-    """Return the state with the item in its own queue; what it needs is ahead, tested with it, but not reported."""
+    """Return the state with the item in its own queue, behind items for what it needs, which are never reported."""
     items = (*(needed_item(item, group, world) for group in ahead), item)
     queue = Queue(id=derived("queue", item.id), name=item.change.project, items=items, window=0, dynamic=True)
     return with_queue(state, queue)
 
 
 def needed_item(item: Item, changes: tuple[Change, ...], world: World) -> Item:
-    """Return the item that stands for `changes` ahead of `item`, which is tested on them."""
+    """Return the item that represents `changes` ahead of `item`, which is tested on top of them."""
     id = derived(item.id, *(name for one in changes for name in (one.key, one.commit)))
     return replace(_item(changes, item.event, world, live=False), id=id)
 
 
 def _those_behind(state: State, change: Change, event: str, world: World, actions: list[Action]) -> State:
-    """Let in the changes that were only waiting for this one; return the state."""
+    """Enqueue the changes that were only waiting for this one; return the state."""
     for other in needed_by(change.key, world):
         same_queue = takes_part(other, world) and queue_name(other, world) == queue_name(change, world)
         if same_queue and not refused(world, world.change_states.get(other.key)) and _all_present(state, other, world):
@@ -226,10 +227,10 @@ def _all_present(state: State, change: Change, world: World) -> bool:
 def _refuse(
     state: State, change: Change, event: str, problems: tuple[str, ...], world: World, actions: list[Action]
 ) -> State:
-    """Return the state after its people are informed why it is refused; the history records a refusal when it is new,
-    not when it is repeated."""
+    """Report why the change is refused and return the state after that; the history records only new refusals, not
+    repeated ones."""
     after = refused_with(state, change, event, problems, world, actions)
-    # The same state means that its people know already, so a repeated event adds no row to the history.
+    # The same state means that the comment was already made, so a repeated event adds no row to the history.
     if after is not state:
         item, note = _item((change,), event, world), refusal(change, problems, world)
         actions.append(Record(item, "FAILURE", note, tested=False, refused=True))
@@ -237,9 +238,9 @@ def _refuse(
 
 
 def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutView) -> str:
-    """Return why none of `pipelines` takes up the change that was proposed or approved just now, for the person who did
-    so; empty if one does, or if the pipelines report that themselves when they freeze the configuration that it
-    proposes."""
+    """Return why none of `pipelines` enqueues a change that was just proposed or approved, as a message to the person
+    who did so. Return an empty string if one does, or if the change proposes configuration: the pipelines report on it
+    when they freeze that configuration."""
     change = event.change
     if not change.is_change or layout.touches_config(change.project, change.files, change.branch):
         return ""
@@ -250,18 +251,20 @@ def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutVi
     if event.kind is EventKind.PROPOSED:
         later = [one.name for one in taking if triggers(one, replace(event, kind=EventKind.APPROVED))]
         if later:
-            return f"It is not tested before it is approved: then {' and '.join(later)} takes it up."
+            return f"It is not tested before it is approved; after that it enters {' and '.join(later)}."
     what = "proposals" if event.kind is EventKind.PROPOSED else "approved changes"
     if not taking:
-        return f"Nothing is done about it: {change.project} has no jobs in any pipeline for {change.branch}."
+        return f"It starts nothing: {change.project} has no jobs in any pipeline for {change.branch}."
     names = ", ".join(one.name for one in taking)
-    return f"Nothing is done about it: no pipeline that has jobs of {change.project} ({names}) takes up {what}."
+    return f"It starts nothing: no pipeline that has jobs for {change.project} ({names}) is triggered by {what}."
 
 
 def concluded(before: State, after: State, actions: list[Action], world: World) -> State:
-    """Return the state at the end of a turn, to be settled once more: announce the changes that came in, and have them
-    leave the pipelines that this one supersedes; add the reporter jobs of items that succeeded; count failures in a
-    row, too many of which disable the pipeline."""
+    """Return the state at the end of a turn, which the caller settles once more.
+
+    Announce the changes that were enqueued and remove them from the pipelines that this one supersedes, add the
+    reporter jobs of items that succeeded, and count consecutive failures, too many of which disable the pipeline.
+    """
     # A copy, because the loop adds actions.
     for action in list(actions):
         actions.extend(vouched(action, world) if isinstance(action, Record) else ())
@@ -283,13 +286,14 @@ def concluded(before: State, after: State, actions: list[Action], world: World) 
 
 
 def _counted(after: State, actions: list[Action], most: int | None) -> State:
-    """Return the state with its number of failures in a row, of which `most` disable the pipeline; None: no limit."""
+    """Return the state with its number of consecutive failures; `most` of them disable the pipeline. None: no
+    limit."""
     if most is None:
         return replace(after, failures=0, disabled=False) if after.failures or after.disabled else after
     failures = after.failures
     for action in actions:
         if isinstance(action, Record) and action.tested:
-            # Conflicts and configuration errors say nothing about whether the pipeline itself is broken.
+            # Conflicts and configuration errors do not show whether the pipeline itself is broken.
             failures = {"SUCCESS": 0, "FAILURE": failures + 1}.get(action.result, failures)
     disabled = after.disabled or failures >= most
     if (failures, disabled) == (after.failures, after.disabled):
@@ -298,8 +302,8 @@ def _counted(after: State, actions: list[Action], most: int | None) -> State:
 
 
 def _parted(state: State, item: Item, world: World) -> State:
-    """Remember the other changes of a circle after somebody has landed one of it past the gate, so that they come in
-    again; return the state."""
+    """Return the state that defers the remaining changes of a circle after somebody landed one of them without
+    Headgate, so that they are enqueued again."""
     known = [(change, world.change_states.get(change.key)) for change in item.left]
     if any(now is not None and now.landed for _, now in known):
         for change, now in known:
@@ -309,13 +313,13 @@ def _parted(state: State, item: Item, world: World) -> State:
 
 
 def _with_epilogue(state: State, item: Item) -> State:
-    """Return the state with an item of its own for the reporter jobs, which run once the success of the item is
+    """Return the state with a separate item for the reporter jobs, which run after the success of the item is
     reported."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or not buildset.graph.reporters:
         return state
     graph = FrozenGraph(jobs=buildset.graph.reporters)
-    # It runs on the state that was tested, without another merge.
+    # The reporter jobs run on the tested state, without another merge.
     own = BuildSet(id=derived(buildset.id, "reporters"), merge=Phase.MERGED, state=buildset.state, graph=graph)
     id = derived(item.id, "reporters")
     more = Item(id, item.change, event=item.event, enqueued_ms=item.enqueued_ms, epilogue=True, buildset=own)
@@ -325,7 +329,7 @@ def _with_epilogue(state: State, item: Item) -> State:
 
 
 def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
-    """Yield the actions for a change of an item that comes in: announce it, and have it leave the pipelines that this
+    """Yield the actions for a newly enqueued change of an item: announce it, and remove it from the pipelines that this
     one supersedes."""
     pipeline = world.pipeline
     yield from heard(EventKind.PARENT_ENQUEUED, item, change, world)
@@ -333,7 +337,7 @@ def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
         note = filled(pipeline.enqueue_message, item, world) or f"Enqueued in {pipeline.name}."
         work = ReportRequest(change=change, pipeline=pipeline.name, note=note)
         yield Report(item.named(change, "enqueue"), work, pipeline.precedence, "enqueue")
-    # A change that might only turn out to have no jobs here must not leave other pipelines for that.
+    # Otherwise a change could leave other pipelines and then turn out to have no jobs here.
     for name in pipeline.supercedes if is_known(change, world) else ():
         if name != pipeline.name:
             yield Supersede(name, change.key)

@@ -1,4 +1,4 @@
-"""Apply manual actions to the queues, and say why one has no effect."""
+"""Apply manual actions to the queues, and explain why an action has no effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.gate.state.world import World
 
 
 def running(state: State, build: str) -> tuple[Queue, Item, Build] | None:
-    """Return the build with this id, while it has no result."""
+    """Return the build with this id if it has no result yet, with its queue and item."""
     for queue, item in state.items():
         for found in item.under_way:
             if found.id == build:
@@ -29,9 +29,9 @@ def running(state: State, build: str) -> tuple[Queue, Item, Build] | None:
 
 
 def rerun(state: State, work: RerunBuild) -> State:
-    """Return the state in which a job that did not pass is to run once more, and with it what depends on it.
+    """Return the state in which a job that did not pass, and the jobs that depend on it, run once more.
 
-    The item's earlier outcome no longer counts: those behind it rest on it again, and so are tested again.
+    The item no longer counts as failed: the items behind it are based on it again, and so are tested again.
     """
     found = _ended(state, work.build)
     if found is None or _settled(*found[1:]):
@@ -42,7 +42,7 @@ def rerun(state: State, work: RerunBuild) -> State:
 
 
 def _ended(state: State, build: str) -> tuple[Queue, Item, Build] | None:
-    """Return the build with this id, once it has a result."""
+    """Return the build with this id if it has a result, with its queue and item."""
     for queue, item in state.items():
         for found in item.buildset.builds.values() if item.buildset is not None else ():
             if found.id == build and found.result is not None:
@@ -53,17 +53,17 @@ def _ended(state: State, build: str) -> tuple[Queue, Item, Build] | None:
 def _settled(item: Item, build: Build) -> str:
     """Return why a build that has ended is not run once more; empty if it is."""
     if build.result in FINAL_GOOD:
-        return f"the build {build.id} did not fail ({build.result}); only what failed is run again"
+        return f"the build {build.id} did not fail ({build.result}); only failed builds can be rerun"
     if item.epilogue or item.buildset is None or item.buildset.landing or not item.live:
-        return f"what became of {item.change.key} is decided; the build {build.id} is not run again"
+        return f"the result of {item.change.key} is already decided; the build {build.id} cannot be rerun"
     if item.buildset.graph is None or build.job not in item.buildset.graph.by_id:
-        return f"the build {build.id} is of a job that is not known any more"
+        return f"the job of the build {build.id} no longer exists"
     return ""
 
 
 def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
-    """Return the buildset without this build, those that depend on it, and those stopped because a job failed; all of
-    them are to run once more."""
+    """Return the buildset without this build, those that depend on it, and those stopped because a job failed, so that
+    all of them run once more."""
     gone = {build.job, *dependents(buildset, build.job)}
     gone |= {one.job for one in buildset.builds.values() if one.error == FAIL_FAST}
     # The number is part of a build's id, so a late answer about the old build cannot count for the new one.
@@ -75,12 +75,12 @@ def _once_more(buildset: BuildSet, build: Build) -> BuildSet:
 def promoted(state: State, work: Promote, world: World, actions: list[Action]) -> State:
     """Return the state with the named changes at the heads of their queues, each behind what it needs.
 
-    They keep the order in which they are named; what they displace starts again behind them.  Nothing overtakes an item
-    that is landing.
+    They keep the order in which they are named; the items that they displace start again behind them.  Nothing
+    overtakes an item that is landing.
     """
     for queue in state.queues:
         if queue.dynamic:
-            continue  # it has no other changes
+            continue  # a queue made for one change has nothing to overtake
         live = [item for item in queue.items if item.live]
         named = [item for key in work.keys for item in live if item.of(key) is not None]
         wanted = [one.key for item in named for one in (*needs(item.change, world).changes, item.change)]
@@ -96,7 +96,8 @@ def promoted(state: State, work: Promote, world: World, actions: list[Action]) -
                 item = _exempted(item, work.keys)
             if displaced:
                 abandon(item, actions)
-                # Ids of buildsets and requests contain it, so answers from before the move find nothing.
+                # The ids of buildsets and requests contain the item's id, so answers from before the move match
+                # nothing.
                 fresh_id = derived(item.id, "promoted", work.id)
                 item = replace(item, id=fresh_id, buildset=None, problem="", carried=(), earlier={})
             fresh.append(item)
@@ -106,13 +107,13 @@ def promoted(state: State, work: Promote, world: World, actions: list[Action]) -
 
 
 def _exempted(item: Item, keys: Sequence[str]) -> Item:
-    """Return the item with those of its changes that are named exempt from the requirements."""
+    """Return the item in which the changes with these keys are exempt from the requirements."""
     spared = tuple(key for key in item.keys if key in keys or (item.exempt and key in item.spared))
     return replace(item, exempt=True, spared=spared if item.others else ())
 
 
 def unmoved(work: Managed, before: State, after: State, world: World) -> str:
-    """Return why a manual action changed nothing, or "" if it did; `after` is the state once it was absorbed."""
+    """Return why a manual action changed nothing, or "" if it did; `after` is the state after it was absorbed."""
     match work:
         case Enqueue():
             return _not_enqueued(work, before, after, world)
@@ -135,21 +136,21 @@ def _not_enqueued(work: Enqueue, before: State, after: State, world: World) -> s
     change = work.change
     commit = "" if change.is_change else change.commit
     if has(before, change.key, commit):
-        return f"{change.key} is in the pipeline already"
+        return f"{change.key} is already in the pipeline"
     if has(after, change.key, commit):
         return ""
     if guarded(world.pipeline) and not work.unapproved and (why := unfit(change, world)):
         return _why_not(why, world)
     if not takes_part(change, world):
         return f"{change.project} has no jobs in {world.pipeline.name} for {change.branch or change.ref}"
-    return f"{change.key} cannot be tested; its report says why"
+    return f"{change.key} cannot be tested; see its report for the reason"
 
 
 def _not_dequeued(work: Dequeue, before: State, after: State) -> str:
     key, commit, enqueued = work.key, work.commit, work.event
     if not has(before, key, commit, enqueued):
         return "" if after.alarms != before.alarms else f"{key} is not in the pipeline"
-    return f"{key} is landing already" if has(after, key, commit, enqueued) else ""
+    return f"{key} is already landing" if has(after, key, commit, enqueued) else ""
 
 
 def _not_promoted(work: Promote, before: State, after: State, world: World) -> str:
@@ -158,7 +159,7 @@ def _not_promoted(work: Promote, before: State, after: State, world: World) -> s
         return f"not in the pipeline: {', '.join(missing)}{'; nothing was moved' if len(work.keys) > 1 else ''}"
     if back := next(filter(None, (why_withheld(work, key, before, world) for key in work.keys)), ""):
         return _why_not(back, world)
-    return "" if after != before else "they are at the head already"
+    return "" if after != before else "the changes are already at the head"
 
 
 def has(state: State, key: str, commit: str = "", event: str = "") -> bool:
@@ -168,7 +169,7 @@ def has(state: State, key: str, commit: str = "", event: str = "") -> bool:
 
 
 def why_withheld(work: Promote, key: str, state: State, world: World) -> str:
-    """Return why a change is not moved to the head, as it no longer meets the requirements to land; "" if it may."""
+    """Return why a change may not be moved to the head, because it no longer meets the requirements; "" if it may."""
     found = state.find(key)
     if found is None or work.unapproved or not guarded(world.pipeline):
         return ""
@@ -178,6 +179,6 @@ def why_withheld(work: Promote, key: str, state: State, world: World) -> str:
 
 def _why_not(why: str, world: World) -> str:
     return (
-        f"{why}, as pipeline {world.pipeline.name} requires; who has the permission enqueue-unapproved may ask for it "
-        "all the same, by saying so (unapproved)"
+        f"{why}, as pipeline {world.pipeline.name} requires; with the permission enqueue-unapproved you can override "
+        "this (unapproved)"
     )

@@ -1,4 +1,4 @@
-"""Let an item leave its queue: cancel, report and record it.  Landings make the window grow, failures shrink it."""
+"""Remove an item from its queue: cancel, report and record it.  Landings make the window grow, failures shrink it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from headgate.gate.state.works import ReportRequest
 from headgate.gate.state.world import World
 
 LANDED_AS_MAX = 50
-"""Limit of commits that a queue remembers as heads of branches that it made. It takes a forgotten one for somebody
-else's push, and merges what rests on the branch once more."""
+"""Limit on the commits that a queue remembers as branch heads that it made. The queue mistakes a forgotten one for
+somebody else's push, and merges the items on that branch once more."""
 
 
 def leave(
@@ -34,10 +34,11 @@ def leave(
     report: bool = True,
     tested: bool = True,
 ) -> Queue:
-    """Return the queue without `item`. With `report` False, nobody is notified, for example because the landing itself
-    did that. With `tested` False, its jobs did not decide the result, and the window stays as it is."""
+    """Return the queue without `item`. `report` False: send no report, for example because the landing itself did.
+    `tested` False: its jobs did not decide the result, so the window does not change."""
     abandon(item, actions)
-    if _is_strange(item, world):  # it came in only because it might have added jobs
+    # It was enqueued only because its proposed configuration might have added jobs.
+    if _is_strange(item, world):
         report, tested = report and bool(world.pipeline.reporters.get("no-jobs")), False
     message = text(item, result, world)
     names = reporters(result, world) if report and item.live else ()
@@ -55,18 +56,19 @@ def leave(
 
 
 def _is_strange(item: Item, world: World) -> bool:
-    """Return whether the item takes no part in the pipeline, neither with the configuration that it proposes nor
+    """Return whether the pipeline has no jobs for the item, neither with the configuration that it proposes nor
     without."""
     graph = item.buildset.graph if item.buildset is not None else None
     return graph is not None and not graph.in_pipeline and not any(is_known(one, world) for one in item.changes)
 
 
 def dismiss(queue: Queue, item: Item, found: Unready, world: World, actions: list[Action]) -> Queue:
-    """Return the queue without an item whose change may not land. People learn why, unless they withdrew it
-    themselves."""
+    """Return the queue without an item whose change may not land. Report the reason, unless the change was
+    withdrawn."""
     item = replace(item, problem=found.why)
     match found.obstacle:
-        case Obstacle.GONE if item.others or item.landed:  # people of the other changes do not know
+        # The withdrawal of one change is news on the other changes of the circle.
+        case Obstacle.GONE if item.others or item.landed:
             return leave(queue, item, "FAILURE", world, actions, tested=False)
         case Obstacle.GONE:
             return leave(queue, item, "DEQUEUED", world, actions, report=knows(item, world))
@@ -81,12 +83,12 @@ def dismiss(queue: Queue, item: Item, found: Unready, world: World, actions: lis
 
 
 def set_aside(state: State, id: str, why: str, world: World, actions: list[Action]) -> State:
-    """Return the state without an item that cannot be handled: it fails, and its report says why."""
+    """Return the state without an item whose processing raised an error: it fails, and its report says why."""
     found = next(((queue, item) for queue, item in state.items() if item.id == id), None)
     if found is None:
         return state
     queue, item = found[0], replace(found[1], problem=why)
-    # Collected apart, so that a report that fails half-way leaves no actions behind.
+    # Collected separately, so that a report that fails half-way leaves no actions behind.
     own = list[Action]()
     try:
         queue = leave(queue, item, "FAILURE", world, own)
@@ -99,7 +101,8 @@ def set_aside(state: State, id: str, why: str, world: World, actions: list[Actio
 
 
 def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
-    """Return the queue once `item` has left: its window, and what the items behind may still rest on."""
+    """Return the queue after `item` has left, with its new window and the buildsets that the items behind may still be
+    based on."""
     items = tuple(i for i in queue.items if i.id != item.id)
     queue = replace(queue, items=items)
     if not world.dependent or result == "DEQUEUED":
@@ -107,13 +110,13 @@ def without(queue: Queue, item: Item, result: str, world: World) -> Queue:
     if result == "SUCCESS" and item.buildset is not None:
         queue = replace(with_landed(queue, item, item.left), landed=(*queue.landed, item.buildset.id))
         return grown(queue, world.pipeline.window)
-    # A landing that failed says nothing about how often changes fail, so the window stays.
+    # A failed landing does not show how often changes fail, so the window does not change.
     return queue if result == "MERGE_FAILURE" else shrunk(queue, world.pipeline.window)
 
 
 def with_landed(queue: Queue, item: Item, changes: Sequence[Change], commit: str = "") -> Queue:
-    """Return the queue with the knowledge that these changes of the item have landed. `commit` is the resulting head
-    of the branch, if it is not the tested one."""
+    """Return the queue that remembers that these changes of the item have landed. `commit` is the resulting head of the
+    branch, if it is not the tested one."""
     for change in changes:
         keys = [key for key in [change.key] if key not in queue.landed_keys]
         # Both are ours: the tested commit, and the one that the forge made of it.
@@ -135,7 +138,7 @@ def commit_of(item: Item, change: Change) -> str:
 
 
 def _unfollowed(queue: Queue, item: Item, change: Change) -> Mapping[str, Unfollowed]:
-    """Add what the item proposed for the project and branch of the change, which has landed now."""
+    """Add the configuration that the item proposed for the project and branch of the change, which has now landed."""
     text = item.buildset.proposed.get(change.project, {}).get(change.branch) if item.buildset else None
     if text is None:
         return queue.unfollowed

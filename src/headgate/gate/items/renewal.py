@@ -1,4 +1,4 @@
-"""Bring queues up to date: with current needs, with another configuration, or without their pipeline."""
+"""Bring queues up to date: with current needs, with a new configuration, or after their pipeline was removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.gate.state.surroundings import closing_of
 from headgate.gate.state.world import World
 
 ENDS = ("success", "failure", "merge-conflict", "config-error", "no-jobs", "dequeue")
-"""Kinds of reports on the end of an item; their recipients hear of the removal."""
+"""Kinds of reports on the end of an item; their recipients are notified of the removal."""
 REPORTED = ("dequeue", "failure")
 """Kinds of reports that a removed pipeline makes."""
 _SAME = tuple(field.name for field in fields(Remains) if field.name not in ("reporters", "reports"))
@@ -36,8 +36,8 @@ def may_leave(item: Item) -> bool:
 
 
 def with_current_needs(item: Item, world: World) -> Item:
-    """Return the item with its patchsets' needs as they are known now: a change they need may have been proposed, or a
-    branch made."""
+    """Return the item with the current needs of its patchsets: a change that they need may have been proposed in the
+    meantime, or a branch created."""
     known = tuple(_change_with_current_needs(change, world) for change in item.changes)
     return item if known == item.changes else replace(item, change=known[0], others=known[1:])
 
@@ -51,7 +51,8 @@ def _change_with_current_needs(change: Change, world: World) -> Change:
 
 
 def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, Unready | None]:
-    """Return the queue of a change tested alone, behind what it needs now; and what prevents that, or None."""
+    """Return the queue of a separately tested change with what it needs now ahead of it, and the obstacle to that, or
+    None."""
     if not queue.dynamic or world.dependent or world.pipeline.ignore_dependencies or not queue.items:
         return queue, None
     *before, item = queue.items
@@ -62,7 +63,7 @@ def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, U
         return queue, None
     wanted = needs(item.change, world)
     left = [one for one in before if not all(has_landed(change.key, world) for change in one.changes)]
-    # What has landed is on the branch, so an item that was tested on it need not start again.
+    # A landed change is on the branch, so an item that was tested on it need not start again.
     if _patchsets(wanted.ahead) == _patchsets(one.changes for one in left):
         return queue, None
     if wanted.problems:
@@ -77,22 +78,22 @@ def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, U
 
 
 def _patchsets(groups: Iterable[tuple[Change, ...]]) -> list[tuple[tuple[str, str], ...]]:
-    """Return the groups as the keys and commits of the changes in them."""
+    """Return, for each group, the keys and commits of its changes."""
     return [tuple((change.key, change.commit) for change in group) for group in groups]
 
 
 def tidied(queue: Queue, items: list[Item], world: World) -> Queue:
-    """Return the queue with these items, except those at the end that were there only for another item's sake, and
-    without landed buildsets on which nothing rests."""
+    """Return the queue with these items, without those at the end that were there only because another item needed
+    them, and without landed buildsets on which no item is based."""
     while items and not items[-1].live:
         items.pop()
-    # Lists of what landed would otherwise grow for ever.
+    # The lists of what has landed would otherwise grow without limit.
     used = {item.buildset.ahead for item in items if item.buildset is not None}
     landed = tuple(id for id in queue.landed if id in used)
     needed = {key for item in items for change in item.changes for key in change.needs}
     keys = tuple(key for key in queue.landed_keys if key in needed)
     stale = unfollowed(queue, world)
-    # In an empty queue nothing rests on any head.
+    # In an empty queue no item is based on any head.
     landed_as = queue.landed_as if items else ()
     same = len(items) == len(queue.items) and all(a is b for a, b in zip(items, queue.items, strict=True))
     now = landed, keys, landed_as, stale
@@ -107,15 +108,15 @@ def unfollowed(queue: Queue, world: World) -> Mapping[str, Unfollowed]:
 
 
 def reconfigured(state: State, world: World, actions: list[Action]) -> State:
-    """Return the state under the new configuration; add the actions that follow to `actions`.
+    """Return the state under the new configuration; add the resulting actions to `actions`.
 
-    Items whose project no longer takes part leave, and those that have another queue now move there.  Items not yet
-    tested are frozen by the new layout; windows follow it.
+    Items whose project no longer has jobs in the pipeline leave, and items that now have another queue move there.
+    Items not yet tested are frozen by the new layout, and windows get the new settings.
     """
     for queue in state.queues:
         for item in queue.items:
             out = [one for one in item.changes if not takes_part(one, world)]
-            # Its push may have happened already; the answer decides what happens to it.
+            # Its push may already have happened; the answer decides what happens to it.
             if not item.live or _is_landing(item):
                 continue
             if _apart(item, out, world) and not any(_closes_itself(one, world) for one in out):
@@ -136,22 +137,22 @@ def _is_landing(item: Item) -> bool:
 
 
 def _resized(size: int, window: Window) -> int:
-    """Return the size of a window under new settings: the size it has grown or shrunk to, within the new bounds; the
-    given size if it never moves."""
+    """Return the size of a window under new settings: its current size, within the new bounds, or the configured size
+    if the window never grows or shrinks."""
     moves = (window.increase_type, window.increase_factor, window.decrease_type, window.decrease_factor)
-    # Zero means no window at all, and growing or shrinking by a factor of one leaves the size as it is.
+    # Zero means no window at all, and a factor of one never changes the size.
     if 0 in (size, window.size) or moves == ("exponential", 1, "exponential", 1):
         return window.size
     return max(window.floor, size if window.ceiling is None else min(size, window.ceiling))
 
 
 def _apart(item: Item, out: Sequence[Change], world: World) -> bool:
-    """Return whether the item is to leave the pipeline because the changes `out` no longer take part."""
+    """Return whether the item must leave because the pipeline no longer has jobs for the changes `out`."""
     return bool(out) and (world.dependent or len(out) == len(item.changes))
 
 
 def _closes_itself(change: Change, world: World) -> bool:
-    """Return whether the change leaves for another reason, which is the one to report."""
+    """Return whether the change is closed for a reason of its own, which is reported instead."""
     own = world.change_states.get(change.key)
     return own is not None and not own.open and not own.landed and bool(own.reason)
 
@@ -160,9 +161,9 @@ def _closes_itself(change: Change, world: World) -> bool:
 
 
 def _moved(state: State, world: World, actions: list[Action]) -> State:
-    """Return the state with each item in the queue that it has now, behind the items that were there, in their order.
+    """Return the state with each item in its current queue, behind the items that were already there, in their order.
 
-    An item keeps its builds as long as what is ahead of it stays the same, which the next decision checks.
+    An item keeps its builds if the items ahead of it are the same; the next decision checks that.
     """
     names = {item.id: _names(item, world) for queue in state.queues if not queue.dynamic for item in queue.items}
     for queue in state.queues:
@@ -192,7 +193,7 @@ def _names(item: Item, world: World) -> tuple[str, ...]:
 
 
 def _joined(name: str, parts: list[tuple[Queue, list[Item]]], world: World) -> Queue:
-    """Return one queue with the items that came from several; nothing overtakes an item that is landing."""
+    """Return one queue with the items of several queues; nothing overtakes an item that is landing."""
     parts = sorted(parts, key=lambda part: part[0].name != name)
     first, queues = parts[0][0], [queue for queue, _ in parts]
     items = [item for _, own in parts for item in own]
@@ -221,8 +222,8 @@ def _together(of: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _without_needs(state: State, world: World) -> State:
-    """Return the state that remembers the changes whose dependency has another queue now: they leave, and come in again
-    once it has landed."""
+    """Return the state that defers the changes whose dependency now has another queue: they leave, and are enqueued
+    again once it has landed."""
     where = {key: queue.id for queue, item in state.items() if not queue.dynamic for key in item.keys}
     for queue, item in list(state.items()):
         for change in item.left if not queue.dynamic else ():
@@ -232,8 +233,8 @@ def _without_needs(state: State, world: World) -> State:
 
 
 def remains(pipeline: Pipeline) -> Remains:
-    """Return what must be known of a pipeline once it is removed: its reporters and requirements, which nothing but its
-    state has then."""
+    """Return the settings that are needed after a pipeline is removed: its reporters and requirements, which are then
+    stored only in its state."""
     same = {name: getattr(pipeline, name) for name in _SAME}
     names = (name for kind in ENDS for name in pipeline.reporters.get(kind, ()))
     reports = {name: how for kind in ENDS for name, how in pipeline.reports.get(kind, {}).items()}
@@ -241,7 +242,7 @@ def remains(pipeline: Pipeline) -> Remains:
 
 
 def as_it_was(name: str, settings: Remains | None) -> Pipeline:
-    """Return a pipeline that takes nothing in, and reports the ends of its items wherever it reported them before."""
+    """Return a pipeline that enqueues nothing, and reports the ends of its items wherever it reported them before."""
     if settings is None:
         return Pipeline(name, "independent")
     rest = asdict(settings) | {
@@ -252,17 +253,17 @@ def as_it_was(name: str, settings: Remains | None) -> Pipeline:
 
 
 def remembered(state: State, pipeline: Pipeline) -> State:
-    """Return the state with what must be known if its pipeline is removed, as long as it has queues."""
+    """Return the state that stores the settings needed if its pipeline is removed, as long as it has queues."""
     settings = remains(pipeline) if state.queues else None
     return state if settings == state.remains else replace(state, remains=settings)
 
 
 def dissolved(state: State, why: str, world: World, actions: list[Action]) -> State:
-    """Return the state without everything that can leave now; `why` is the reason that people read. An item that is
-    landing stays until the landing is answered, and if a part of a circle has landed, the rest still lands."""
+    """Return the state without the items that can leave now; `why` is the reported reason. An item that is landing
+    stays until the landing is answered, and if a part of a circle has landed, the rest still lands."""
     for queue in state.queues:
         for item in queue.items:
-            # The next turn removes more, because the ends of all would not fit into one commit.
+            # The next turn removes more, because the records of all of them would not fit into one commit.
             if not unfinished(actions):
                 current = next(one for one in state.queues if one.id == queue.id)
                 state = with_queue(state, _dissolved(current, item, why, world, actions))
@@ -278,7 +279,7 @@ def _dissolved(queue: Queue, item: Item, why: str, world: World, actions: list[A
         return queue
     closing = closing_of(world.closings, world.pipeline.name, queue.name)
     complete = item.buildset is not None and item.buildset.complete
-    # With a part of the circle landed, the branches do not fit together until the rest has landed, too.
+    # With only a part of the circle landed, the branches do not work together until the rest has landed, too.
     if item.landed and complete and closing is None and result_of(item) == "SUCCESS":
         return with_item(queue, ask_to_land(item, queue, world, actions))
     result = "FAILURE" if item.landed else "DEQUEUED"

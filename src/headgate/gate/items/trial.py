@@ -1,4 +1,4 @@
-"""Do what can be done for one item on the base that it rests on, within the limits of one turn."""
+"""Advance one item on its base as far as possible, within the limits of one turn."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State
 from headgate.gate.state.world import World
 
 LEAVES_MAX = 10
-"""Limit of items that leave in one turn, because their ends are recorded in one commit; what is behind them waits for
-the next turn."""
+"""Limit on the items that leave in one turn, because one commit records their ends; the items behind them wait for the
+next turn."""
 WORKED_ON_MAX = 200
-"""Limit of changes of one project that are worked on at once where each is tested alone; the others wait for their
-turn."""
+"""Limit on the changes of one project that are processed at once in pipelines that test each change separately; the
+others wait for their turn."""
 
 
 def advance_item(
@@ -42,11 +42,11 @@ def advance_item(
     if not item.live or (item.buildset is not None and item.buildset.landing):
         return item
     if obstacle is not None:
-        # Once the problem is noted, nothing runs any more that could be stopped.
+        # Once the problem is noted, the builds have already been stopped.
         return replace(item if item.problem else stopped(item, actions), problem=obstacle.why)
     stale = item.buildset is None or not rests_on(item.buildset, base.ahead, landed) or _unblocked(item.buildset, base)
     if stale or item.problem:
-        # An item that has lost its base outside the window gives its machines to those inside.
+        # An item outside the window that has lost its base gives its machines to the items inside.
         if not in_window:
             abandon(item, actions)
             return replace(item, problem="", buildset=None, carried=(), earlier={})
@@ -56,18 +56,19 @@ def advance_item(
         frozen = item if buildset.graph else freeze(item, base, world, actions)
         return advance_jobs(frozen, base.items, permits, world, actions)
     item = settled(item, None, world, actions)
-    if buildset is not None and buildset.waits:  # it takes no free place, and reserves none
+    # An item that does not advance takes no semaphore, so it must not keep a place in the line for one.
+    if buildset is not None and buildset.waits:
         item = replace(item, buildset=replace(buildset, waits=()))
     return item
 
 
 def rests_on(buildset: BuildSet, ahead: str | None, landed: tuple[str, ...]) -> bool:
-    """Return whether the buildset rests on the current base; it still does after a landing of what it rests on."""
+    """Return whether the buildset is based on the current base; it still is after the buildset ahead has landed."""
     return buildset.ahead == ahead or (ahead is None and buildset.ahead in landed)
 
 
 def _unblocked(buildset: BuildSet, base: Base) -> bool:
-    """Return whether the change that kept the buildset from merging is no longer beneath it."""
+    """Return whether the change that prevented the merge of the buildset is no longer ahead."""
     return buildset.merge is Phase.BLOCKED and all(item.id != buildset.blame for item in base.chain)
 
 
@@ -78,7 +79,7 @@ def alone(item: Item) -> bool:
 
 @dataclass(slots=True)
 class WindowRoom:
-    """Count the changes of each project that are worked on in queues with a single change each."""
+    """Count the changes of each project that are processed in queues with a single change each."""
 
     taken: Counter[str]
 
@@ -87,7 +88,7 @@ class WindowRoom:
         return cls(Counter(queue.name for queue in state.queues if queue.dynamic and _begun(queue)))
 
     def admits(self, queue: Queue) -> bool:
-        """Return whether the queue's change is worked on or may be; if it is yet to begin, take a place for it."""
+        """Return whether the queue's change is being processed or may be; if it has not begun, take a place for it."""
         if not queue.dynamic or _begun(queue):
             return True
         if self.taken[queue.name] >= WORKED_ON_MAX:
@@ -101,12 +102,12 @@ def _begun(queue: Queue) -> bool:
 
 
 def unfinished(actions: list[Action]) -> bool:
-    """Return whether as many items have left as may leave in one turn, so that more may have to leave in the next."""
+    """Return whether this turn has reached its limit of leaving items, so that more may have to leave in the next."""
     return sum(isinstance(action, Record) for action in actions) >= LEAVES_MAX
 
 
 Idle = Callable[[Queue, WindowRoom], bool]
-"""Returns whether nothing can be done in a queue, so that it need not be examined."""
+"""Returns whether a queue needs no examination, because nothing in it can advance."""
 
 
 def never_idle(queue: Queue, room: WindowRoom) -> bool:
@@ -115,9 +116,10 @@ def never_idle(queue: Queue, room: WindowRoom) -> bool:
 
 
 def idle_since(settled: State) -> Idle:
-    """Return which queues are idle if the facts of the world are those with which `settled` was returned.
+    """Return a function that finds idle queues, provided that the facts of the world are the same as when `settled` was
+    returned.
 
-    Only changes that are tested alone count: thousands of them cost a turn nothing until something happens to them.
+    Only separately tested changes count: thousands of them then cost a turn nothing until something happens to them.
     """
     before = {queue.id: queue for queue in settled.queues}
 
@@ -129,17 +131,17 @@ def idle_since(settled: State) -> Idle:
 
 
 def _alone_and_begun(queue: Queue) -> bool:
-    """Return whether only a result, or a fact from outside, can change the queue, whatever happens in other queues."""
+    """Return whether only a result or an outside fact can change the queue, whatever happens in other queues."""
     if not queue.dynamic or len(queue.items) != 1:
         return False
     buildset = queue.items[0].buildset
     carries = bool(queue.items[0].earlier)
-    # An item with carried builds must be examined, because they have to be given up in time.
+    # An item with carried builds must be examined, because they are given up after a time.
     return buildset is not None and buildset.begun and not buildset.waits and not carries and alone(queue.items[0])
 
 
 def _waits_for_room(queue: Queue, room: WindowRoom) -> bool:
-    """Return whether the queue's change, tested alone and not begun, still waits for others to leave."""
+    """Return whether the queue's separately tested change has not begun and still waits for others to leave."""
     if not queue.dynamic or len(queue.items) != 1 or _begun(queue):
         return False
     return room.taken[queue.name] >= WORKED_ON_MAX and alone(queue.items[0])

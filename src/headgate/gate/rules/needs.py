@@ -1,4 +1,4 @@
-"""Find what a change needs, and what needs it: by its footers, and by its topic."""
+"""Find the changes that a change needs, and those that need it, by its footers and by its topic."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.world import LayoutView, World
 
 NEEDS_MAX = 200
-"""Limit of changes that one change may need in all; more are reported, not followed."""
+"""Limit on the changes that one change may need in total; exceeding it is reported as a problem."""
 CIRCLES = "allow-circular-dependencies"
 """Name of the setting of queues that allows circles."""
 BY_TOPIC = "dependencies-by-topic"
 """Name of the setting of queues that lets changes of one topic need each other."""
 MEMBERS_MAX = 250
-"""Limit of changes of one topic that a change may need."""
+"""Limit on the changes of one topic that a change may need."""
 Topics = Mapping[tuple[str, str], Collection[str]]
 """Connection and topic -> keys of the open changes that have it."""
 
@@ -37,16 +37,16 @@ class Needs(NamedTuple):
 
 
 def needs(change: Change, world: World) -> Needs:
-    """Return everything `change` needs, directly or through others. Landed changes are no longer needed; those that
-    nobody has proposed are not yet known."""
+    """Return everything that `change` needs, directly or through others. Landed changes are not included, and neither
+    are changes that nobody has proposed yet."""
     walk, known = _Walk(world), world.change_states.get(change.key)
     current = known is not None and known.open and known.change.commit == change.commit
     # The connection's copy of the same patchset also has needs that were found later.
     walk.visit(known.change if known is not None and current else change, 1)
-    # Tarjan's algorithm finds a circle after those that it leads to, so the change's own comes last.
+    # Tarjan's algorithm finds a circle after the circles that it leads to, so the change's own comes last.
     *ahead, own = walk.groups
     unknown = (
-        f"Depends-On: {text}: no branch of a project is known by that name; it is written <project>/<branch>/<topic>"
+        f"Depends-On: {text}: no project has a branch of this name; the format is <project>/<branch>/<topic>"
         for one in own
         for text in one.unresolved
     )
@@ -57,13 +57,13 @@ def needs(change: Change, world: World) -> Needs:
 
 
 def called(change: Change, key: str) -> str:
-    """Return the name, for people, of the way in which the change needs `key`."""
-    return "What it is built on" if key in change.bases else "Depends-On"
+    """Return the name that messages use for the way in which the change needs `key`."""
+    return "Parent change" if key in change.bases else "Depends-On"
 
 
 def outdated(change: Change, world: World) -> str:
     """Return why a change that is built on an earlier patchset cannot land; empty if it can. Its landing would include
-    commits that are in no patchset that anybody proposes now."""
+    commits that are in no currently proposed patchset."""
     if not world.dependent or not change.stale:
         return ""
     return f"{change.key} is built on an earlier patchset of {', '.join(change.stale)}: rebase it, and propose it again"
@@ -75,10 +75,10 @@ class _Walk:
     def __init__(self, world: World) -> None:
         self._world = world
         self._low: dict[str, int] = {}
-        """Change key -> number of the earliest change of the path that it leads back to."""
+        """Change key -> number of the earliest change on the path that it leads back to."""
         self._path: list[Change] = []
         self._open: set[str] = set()
-        """Keys of the changes of the path."""
+        """Keys of the changes on the path."""
         self.groups: list[tuple[Change, ...]] = []
         self.problems: list[str] = []
 
@@ -94,7 +94,7 @@ class _Walk:
                 self.problems.append(
                     f"{called(change, key)}: {key}: {change_state.reason or 'that change was abandoned'}"
                 )
-            # The depth is limited, too, because Python ends a recursion of about a thousand calls.
+            # The depth is also limited, because Python limits recursion to about a thousand calls.
             elif key not in self._low and (depth >= NEEDS_MAX or len(self._low) > NEEDS_MAX):
                 self.problems.append(f"{change.key} needs more than {NEEDS_MAX} changes")
                 break
@@ -113,7 +113,7 @@ class _Walk:
 
 
 def _circle_refused(group: tuple[Change, ...], world: World) -> str:
-    """Return why these changes cannot go together, or an empty string if they can or are one."""
+    """Return why these changes cannot land together, or an empty string if they can or there is only one."""
     layout, name = world.layouts.landed, world.pipeline.name
     refused = [c for c in group if len(group) > 1 and not layout.queue_says(c.project, c.branch, CIRCLES)]
     if not refused:
@@ -121,8 +121,8 @@ def _circle_refused(group: tuple[Change, ...], world: World) -> str:
     circle = " -> ".join(change.key for change in (*group, group[0]))
     queues = sorted({layout.queue_of(change.project, change.branch, name) for change in refused})
     return (
-        f"Depends-On goes in a circle: {circle}; that is not allowed in {', '.join(queues)}: make them one change, "
-        f"take one of the footers out, or say {CIRCLES} of a queue that their projects share"
+        f"Depends-On goes in a circle: {circle}; that is not allowed in {', '.join(queues)}: merge them into one "
+        f"change, remove one of the footers, or set {CIRCLES} for a queue that their projects share"
     )
 
 
@@ -132,7 +132,7 @@ def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
     left = {change.key: change for change in sorted(circle, key=lambda one: (one.key != first, one.key))}
     ordered: list[Change] = []
     while left:
-        # Commits cannot be each other's ancestors, but a forge may report such bases; then any order will do.
+        # Commits cannot be each other's ancestors, but a forge may report such bases; then any order is fine.
         free = [one for one in left.values() if not any(base in left for base in one.bases)]
         chosen = (free or [*left.values()])[0]
         ordered.append(left.pop(chosen.key))
@@ -154,7 +154,7 @@ class ByTopic(Mapping[str, ChangeState]):
         self._found: dict[str, ChangeState] = {}
 
     def __getitem__(self, key: str) -> ChangeState:
-        # Most changes are never asked for in a turn, so states are completed when they are.
+        # A turn looks up only a few changes, so the topic is resolved on lookup.
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._with_topic(self._change_states[key])
@@ -171,7 +171,7 @@ class ByTopic(Mapping[str, ChangeState]):
         members = beside(change_state, self._topics) if change_state.open else ()
         if not members or not self._together(change_state, change):
             return change_state
-        # Sorted, so that a topic over the limit gives every reader the same members.
+        # Sorted, so that a topic over the limit always gives the same members.
         needs = dict.fromkeys((*change.needs, *sorted(members)[:MEMBERS_MAX]))
         return replace(change_state, change=replace(change, needs=tuple(needs)))
 

@@ -1,9 +1,9 @@
-"""Decide whether a change may land now: when it comes in, and in every turn while it is in.
+"""Decide whether a change may land now: when it is enqueued, and in every turn while it is in the pipeline.
 
-Each turn checks again everything that people may take back: that the change is proposed, as this patchset; that it
-meets the pipeline's requirements; that what it needs has landed or is ahead.  Requirements of pipelines that neither
-land nor reveal anything are checked once, when the change comes in, and so are those that only count at that moment:
-the age of an approval, and the results of other pipelines.
+Each turn checks again everything that people may revoke: that this patchset of the change is proposed, that it meets
+the pipeline's requirements, and that what it needs has landed or is ahead.  Some requirements are checked only once,
+when the change is enqueued: those of pipelines that neither land nor reveal anything, the age of an approval, and the
+results of other pipelines.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Obstacle(StrEnum):
     GONE = "gone"
     """The proposer withdrew it, or proposed something newer."""
     CLOSED = "closed"
-    """Nobody withdrew it, but there is nowhere for it to land."""
+    """Nobody withdrew it, but it has no branch or place to land in."""
     LANDED = "landed"
     """Its branch contains it."""
     UNMET = "unmet"
     """It does not meet a requirement of the pipeline."""
     LACKING = "lacking"
-    """A change it needs has neither landed nor is it ahead."""
+    """A change that it needs has not landed and is not ahead."""
     WAITING = "waiting"
-    """A change it needs is ahead, but failing: whether that one lands is not decided yet."""
+    """A change that it needs is ahead but failing; it is not yet decided whether that one lands."""
 
 
 _PRECEDENCE = {obstacle: number for number, obstacle in enumerate(Obstacle)}
@@ -44,12 +44,12 @@ _PRECEDENCE = {obstacle: number for number, obstacle in enumerate(Obstacle)}
 class Unready(NamedTuple):
     obstacle: Obstacle
     why: str
-    """The reason for people; empty if the person who caused it knows."""
+    """The reason, as a message; empty if the person who caused it needs no report."""
 
 
 def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unready | None:
-    """Return what keeps `item` from landing behind the changes `ahead`, or None. `failing` are the keys of those
-    ahead that are failing. Nothing keeps back a ref that is not a change; any one change keeps back its circle."""
+    """Return what keeps `item` from landing behind the changes `ahead`, or None. `failing`: keys of the failing changes
+    ahead. A ref that is not a change has no obstacles; an obstacle to one change holds back its circle."""
     if not item.change.is_change:
         return None
     found = [why for change in item.left if (why := _unready(item, change, world)) is not None]
@@ -86,7 +86,7 @@ def _out_of_date(change: Change, own: ChangeState, world: World) -> Unready | No
 
 
 def lacks(change: Change, ahead: Collection[str], failing: Collection[str], world: World) -> Unready | None:
-    """Return an obstacle if a needed change has neither landed nor stands ahead, or fails there; otherwise None."""
+    """Return an obstacle if a needed change has not landed and is not ahead, or is failing there; otherwise None."""
     waits: Unready | None = None
     if not world.pipeline.ignore_dependencies and (why := outdated(change, world)):
         return Unready(Obstacle.LACKING, why)
@@ -113,15 +113,15 @@ def _absent(key: str, change_state: ChangeState, world: World) -> str:
 
 
 def refused(world: World, change_state: ChangeState | None) -> str:
-    """Return why the pipeline's requirements keep out a change that is about to enter, or an empty string."""
+    """Return why the pipeline's requirements keep out a change that is about to be enqueued, or an empty string."""
     if change_state is None:
         return "it is not known at its connection"
     return unmet(world, change_state, entering=True) or ruled_out(world, change_state)
 
 
 def guarded(pipeline: Pipeline) -> bool:
-    """Return whether the pipeline lands changes or shows them what only reviewed changes may see. If so, a person's
-    enqueue request replaces no requirement."""
+    """Return whether the pipeline lands changes or gives them access to what only reviewed changes may see. If so, a
+    person's enqueue request does not replace any requirement."""
     return bool(pipeline.lands) or pipeline.post_review
 
 
@@ -133,7 +133,7 @@ def unfit(change: Change, world: World) -> str:
     if change_state is not None and change_state.change.commit != change.commit:
         return f"{change.id} of {change.project} is not the current patchset"
     if change_state is not None and change_state.landed and world.dependent:
-        return f"{change.id} of {change.project} has landed already"
+        return f"{change.id} of {change.project} has already landed"
     return refused(world, change_state)
 
 

@@ -1,4 +1,4 @@
-"""Determine what refs mean to a pipeline, what jobs know of them, and which queue a change belongs to."""
+"""Determine what refs mean to a pipeline, what jobs know about them, and which queue a change belongs to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.gate.state.works import RefAt
 from headgate.gate.state.world import World
 
 NAME_MAX_BYTES = 250
-"""Size limit of the name of a ref that starts anything."""
+"""Size limit of the name of a ref that can start an item."""
 
 
 def update(
@@ -25,13 +25,13 @@ def update(
     after: str = "",
     files: tuple[str, ...] | None = None,
 ) -> Change:
-    """Return what happened to a ref; a branch has a name, tags and other refs have none."""
+    """Return the update of a ref as a `Change`; its `branch` is empty unless the ref is a branch."""
     branch = ref.removeprefix(HEADS) if ref.startswith(HEADS) else ""
     return Change(connection, project, branch, commit=after, old_commit=before, ref=ref, files=files)
 
 
 def variables(change: Change) -> dict[str, Any]:
-    """Return what the `zuul` variable says of a change, or of the ref that was updated.  JSON."""
+    """Return the members of the `zuul` variable that describe a change or an updated ref.  JSON."""
     found: dict[str, Any] = {"ref": change.ref, "commit_id": change.commit, "change_url": change.url}
     if change.is_change:
         return found | {
@@ -44,7 +44,7 @@ def variables(change: Change) -> dict[str, Any]:
     named = {"branch": change.branch, "tag": change.tag}
     moved = {"oldrev": change.old_commit, "newrev": change.commit}
     found |= {name: value for name, value in named.items() if value}
-    # Zeros are git's word for no commit; jobs find the variable absent instead.
+    # Git writes zeros for "no commit"; jobs get no variable instead.
     found |= {name: value for name, value in moved.items() if value not in ("", ZEROS)}
     if change.occasion is not None:
         found["trigger"] = msgspec.json.decode(change.occasion.body)
@@ -52,10 +52,10 @@ def variables(change: Change) -> dict[str, Any]:
 
 
 def ref_at(item: Item, world: World) -> RefAt:
-    """Return what the jobs of an item that is not a change run on: nothing is merged, they run on what the ref names.
+    """Return what the jobs of an item without a change run on: the object that the ref names, without a merge.
 
     The merger that prepares the item finds out which branches contain a tag, and checks that a ref has the commit that
-    somebody named by hand.
+    a person stated.
     """
     change, by_hand = item.change, item.by_hand
     return RefAt(
@@ -73,30 +73,31 @@ def takes_part(change: Change, world: World) -> bool:
     """Return whether the pipeline may have jobs for the ref. Which branches contain a tag is known only once the
     item is prepared, and the effect of a configuration change only after it is read."""
     layout = world.layouts.landed
-    # The configuration that it proposes may add jobs for it, which nobody knows before it is merged and frozen.
+    # The configuration that it proposes may add jobs for it, which is known only after it is merged and frozen.
     if change.is_change and layout.touches_config(change.project, change.files, change.branch):
         return True
     return is_known(change, world)
 
 
 def is_known(change: Change, world: World) -> bool:
-    """Return whether the landed configuration lets the ref take part in the pipeline."""
+    """Return whether the landed configuration may have jobs for the ref in the pipeline."""
     layout, pipeline = world.layouts.landed, world.pipeline.name
     return layout.takes_part(pipeline, change.project, change.branch, "" if change.is_change else change.ref)
 
 
 def section(pipeline: str, change: Change) -> str:
-    """Return the heading under which a pipeline reports on a change, or on a ref: several may name one commit."""
+    """Return the heading under which a pipeline reports. That of a ref includes its name, because several refs may have
+    the same commit."""
     return pipeline if change.is_change else f"{pipeline}, {change.ref}"
 
 
 def misnamed(ref: str) -> str:
-    """Return the rule that a ref breaks, so that it cannot be put into a pipeline, for people; empty if it may be
-    one."""
+    """Return a message with the rule that the name of a ref breaks, so that it cannot be enqueued; empty if it is
+    valid."""
     if not ref.startswith("refs/") or not ref.removeprefix("refs/").strip("/"):
-        return f"it is a whole name, such as {TAGS}v1 or {HEADS}master"
+        return f"it must be a full ref name, such as {TAGS}v1 or {HEADS}master"
     if not ref.isprintable() or len(ref.encode()) > NAME_MAX_BYTES:
-        return f"it has at most {NAME_MAX_BYTES} bytes, all of which can be shown"
+        return f"it may have at most {NAME_MAX_BYTES} bytes, and only printable characters"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Decide which events and changes a pipeline takes, in the terms of the driver of their connection."""
+"""Decide which events and changes a pipeline accepts, in the terms of the driver of their connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WORDS = {
     "MERGE_FAILURE": "failure",
     "CONFIG_ERROR": "failure",
 }
-"""Result of a buildset -> word that requirements can ask for; other results have none."""
+"""Result of a buildset -> word that requirements can use; other results have none."""
 ZUUL = "zuul"
 """Name of the connection for events of pipelines."""
 
@@ -45,7 +45,7 @@ def happened(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
     dialect = dialect_of(pipeline, filter.connection)
     terms = {name: value for name, value in filter.more.items() if known is not None or name not in dialect.of_change}
     terms |= {"event": list(filter.events), "branch": list(filter.branches), "ref": list(filter.refs)}
-    # A key that the configuration does not have is an empty list here, which is no condition.
+    # A key that is absent from the configuration is an empty list here, which is no condition.
     terms = {name: value for name, value in terms.items() if value != []}
     if "ignore-deletes" in dialect.trigger:
         terms["ignore-deletes"] = filter.ignore_deletes
@@ -65,14 +65,14 @@ def ours(world: World, connection: str) -> frozenset[str]:
 
 
 def unmet(world: World, change_state: ChangeState, *, entering: bool = False) -> str:
-    """Return the first of the pipeline's requirements that keeps a change out, for people; empty if none does.
+    """Return a message with the first requirement of the pipeline that keeps a change out; empty if none does.
     `entering`: see `lacking`."""
     return next(lacking(world, change_state, entering=entering), "")
 
 
 def lacking(world: World, change_state: ChangeState, *, entering: bool = False) -> Iterator[str]:
-    """Yield the pipeline's requirements that keep a change out, for people. `entering`: the change is about to come in;
-    otherwise it is in, and what only counts when it comes in is not checked."""
+    """Yield messages about the pipeline's requirements that keep a change out. `entering`: the change is about to be
+    enqueued; otherwise it already is, and requirements that only count at that moment are not checked."""
     pipeline, change = world.pipeline, change_state.change
     connection = change.connection
     wanted, unwanted = pipeline.require.get(connection, _NOTHING), pipeline.reject.get(connection, _NOTHING)
@@ -89,14 +89,14 @@ def lacking(world: World, change_state: ChangeState, *, entering: bool = False) 
 
 
 def ruled_out(world: World, change_state: ChangeState) -> str:
-    """Return the first rule of the forge itself that keeps the change from being merged, for people; empty if there is
-    none, or if only the pipeline's own results are missing."""
+    """Return a message with the first rule of the forge itself that keeps the change from being merged; empty if there
+    is none, or if only the pipeline's own results are missing."""
     return next(rulings(world, change_state), "")
 
 
 def rulings(world: World, change_state: ChangeState) -> Iterator[str]:
-    """Yield the rules of the forge itself that keep the change from being merged, for people. What the forge has not
-    decided yet is no obstacle here."""
+    """Yield messages about the rules of the forge itself that keep the change from being merged. A rule on which the
+    forge has not decided yet is no obstacle here."""
     details, change = change_state.details, change_state.change
     if details is None or not world.dependent or change.connection not in world.pipeline.lands:
         return
@@ -106,22 +106,22 @@ def rulings(world: World, change_state: ChangeState) -> Iterator[str]:
 
 
 def withheld(change_state: ChangeState, mine: Collection[str]) -> Iterator[str]:
-    """Yield the rules of its forge that keep the change from landing, for people. `mine`: labels and contexts that the
-    asking pipeline sets itself; a rule that lacks only these is no obstacle."""
+    """Yield messages about the rules of its forge that keep the change from landing. `mine`: labels and contexts that
+    the pipeline sets itself; a rule that lacks only these is no obstacle."""
     details, change = change_state.details, change_state.change
     if details is None:
         return
     if details.draft:
         yield f"{change.key} is a draft"
     for rule in details.rules or ():
-        # Our own vote is given only when the change lands; waiting for it would never end.
+        # Headgate votes only when the change lands, so waiting for its own vote would never end.
         only_ours = bool(rule.missing) and set(rule.missing) <= set(mine)
         if rule.met is False and not rule.bypassed and not only_ours:
             yield f"{change.key} {rule.text}"
 
 
 def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Demands:
-    """Return what the pipeline demands of changes of a forge. `exempt`: keys of changes that need not meet its
+    """Return the pipeline's demands on changes of a forge. `exempt`: keys of changes that need not meet its
     requirements."""
     pipeline, mine = world.pipeline, tuple(sorted(ours(world, connection)))
     require, reject = pipeline.require.get(connection, {}), pipeline.reject.get(connection, {})
@@ -129,8 +129,8 @@ def demands(world: World, connection: str, exempt: Collection[str] = ()) -> Dema
 
 
 def amiss(wanted: Demands, change_state: ChangeState, tenant: str) -> str:
-    """Return what keeps a change from landing, according to the state that its forge has just given, for people; empty
-    if nothing does."""
+    """Return a message about what keeps a change from landing, according to the state that its forge has just returned;
+    empty if nothing does."""
     dialect = DIALECTS.get(wanted.driver, DIALECTS["git"])
     seen = TermSubject(change_state, tenant, ours=frozenset(wanted.ours))
     if change_state.change.key not in wanted.exempt:
@@ -146,19 +146,19 @@ def of_refs(change: Change, world: World) -> str:
 
 
 def word_of(result: str) -> str:
-    """Return the word that a result leaves for a change; empty if it leaves none, so that an earlier word stands."""
+    """Return the word that a result sets for a change; empty if it sets none, so that an earlier word remains valid."""
     return _WORDS.get(result, "")
 
 
 def concerns(pipeline: Pipeline, name: str) -> bool:
-    """Return whether the pipeline's requirements look at results of the pipeline `name`."""
+    """Return whether the pipeline's requirements depend on results of the pipeline `name`."""
     requirements = (*pipeline.require.values(), *pipeline.reject.values())
     return any(name in required_results(one.get("check")) for one in requirements)
 
 
 def vouching(change_state: ChangeState, word: PipelineCheck) -> ChangeState:
-    """Return the change state with the current word of a pipeline. Its earlier word is dropped, as are all words on
-    other patchsets."""
+    """Return the change state with the current word of a pipeline. Drop its earlier word and all words on other
+    patchsets."""
     others = (one for one in _current(change_state) if (one.tenant, one.pipeline) != (word.tenant, word.pipeline))
     return replace(change_state, checks=(*others, word))
 
@@ -169,7 +169,7 @@ def _current(change_state: ChangeState) -> Iterator[PipelineCheck]:
 
 def triggers(pipeline: Pipeline, event: TriggerEvent, known: ChangeState | None = None) -> bool:
     """Return whether the event triggers the pipeline. `known` is the state of its change, on which triggers may have
-    conditions; with None these are not checked yet."""
+    conditions; with None, these are not checked yet."""
     return any(_matches(f, pipeline, event, known) for f in pipeline.triggers)
 
 
@@ -191,11 +191,11 @@ def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator
 
 
 def vouched(ended: Record, world: World) -> Iterator[Action]:
-    """Record the pipeline's result for the changes of an item if another pipeline requires it, and have that one
+    """Record this pipeline's result for the changes of the item if another pipeline requires it, and make that one
     examine them again: it may have waited for this result."""
     name, result, item = world.pipeline.name, word_of(ended.result), ended.item
     landed = ended.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
-    # What has landed needs no word, and the results of a disabled pipeline count for nobody.
+    # A landed change needs no word, and the results of a disabled pipeline do not count.
     if not result or not item.live or item.epilogue or landed or world.disabled:
         return
     asking = [other for other in world.beside.pipelines.values() if concerns(other, name)]

@@ -1,4 +1,4 @@
-"""Define what a turn asks of the world; each action is made durable in the commit that decided it."""
+"""Define the actions of a turn; the commit that stores the turn's decision also stores its actions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headgate.gate.state.model import Item
 from headgate.gate.state.works import BuildSpec, LandRequest, MergeRequest, ReportRequest
 
 REFUSED, SETTLED, WAITS, ALARM, LANDED = "refused", "settled", "waits", "alarm", "landed"
-"""Kinds of reports that are no results of pipelines: the change does not come in; this no longer holds; it has passed
-and waits; people have to look after it; it has landed."""
+"""Kinds of reports that are not results of pipelines: the change is not enqueued; that no longer holds; it has passed
+and waits; it needs a person's attention; it has landed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Report:
     work: ReportRequest
     precedence: int
     phase: str = ""
-    """Phase whose reporters in the pipeline make the report, if there are any; empty: the people of the change receive
-    it, whatever reporters the pipeline has."""
+    """Phase whose reporters in the pipeline make the report, if there are any; empty: the report is made on the change,
+    whatever reporters the pipeline has."""
     kind: str = ""
     """The phase, or `REFUSED` or one of its neighbours for a report without a phase."""
 
@@ -71,9 +71,9 @@ class Record:
     result: str
     message: str
     tested: bool = True
-    """Whether the item's jobs decided the result, so that it says something about the change."""
+    """Whether the item's jobs decided the result, so that it shows the quality of the change."""
     refused: bool = False
-    """Whether the item never entered the queue; a report of its own tells its people why."""
+    """Whether the item never entered the queue; a separate report explains why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +82,16 @@ class MarkLanded:
 
     id: str
     work: ReportRequest
-    """Report whose `landed` names the commit, and whose note is what people read when the change is closed."""
+    """Report whose `landed` names the commit, and whose note is posted when the change is closed."""
     contained: bool
-    """Whether the branch now has the change's own commits, so that the forge sees by itself that it is merged."""
+    """Whether the branch now has the change's own commits, so that the forge detects on its own that it is merged."""
     early: bool
-    """Whether other changes of its item are still to land, and may fail to."""
+    """Whether other changes of its item have yet to land, which may fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Ask the other pipeline to let the change with this key leave."""
+    """Ask the other pipeline to remove the change with this key."""
 
     pipeline: str
     key: str
@@ -99,7 +99,7 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class Vouch:
-    """State what the pipeline says of the change, for other pipelines to require."""
+    """State the pipeline's result for the change, which other pipelines may require."""
 
     change: Change
     word: PipelineCheck

@@ -1,4 +1,4 @@
-"""Define changes, updates of refs, events about them, and what is remembered of them.  Pure data."""
+"""Define changes, updates of refs, events about them, and the records of them that pipelines store.  Pure data."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class EventKind(StrEnum):
     MERGED = "change-merged"
     REF_UPDATED = "ref-updated"
     PARENT_ENQUEUED = "parent-change-enqueued"
-    """A change came into a pipeline; the event concerns the changes that need it."""
+    """A change entered a pipeline; the event concerns the changes that need it."""
     PROJECT_MERGED = "project-change-merged"
     """A change landed from a pipeline; the event concerns the open changes of its project."""
     STIRRED = "change-stirred"
-    """Something else happened to a change at a forge; the event's `happening` says what."""
+    """Something else happened to a change at a forge; the event's `happening` has the details."""
     POSTED = "message-posted"
     OBJECT_CREATED = "object-created"
     OBJECT_UPDATED = "object-updated"
     OBJECT_DELETED = "object-deleted"
     IMAGE_BUILD = "image-build"
-    """Somebody requests the build of an image, or the build is due."""
+    """Somebody requested the build of an image, or the build is due."""
     IMAGE_VALIDATE = "image-validate"
-    """An image was uploaded and not tested yet."""
+    """An image was uploaded and has not been tested yet."""
 
     @property
     def ripples(self) -> bool:
@@ -47,7 +47,7 @@ class EventKind(StrEnum):
 
     @property
     def is_of_image(self) -> bool:
-        """Return whether it starts the jobs that build or try an image."""
+        """Return whether it starts the jobs that build or test an image."""
         return self in (EventKind.IMAGE_BUILD, EventKind.IMAGE_VALIDATE)
 
 
@@ -63,11 +63,11 @@ class Occasion(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     """Id of the message, or of the change to the object; unique in its connection."""
     name: str
-    """The name of the occasion, for people."""
+    """The display name of the occasion."""
     body: str = "{}"
-    """A JSON object, which jobs find as `zuul.trigger`."""
+    """A JSON object, which jobs receive as `zuul.trigger`."""
     problem: str = msgspec.field(name="trouble", default="")
-    """Why it can start nothing, for people; empty if it can."""
+    """A message that explains why it cannot start anything; empty if it can."""
 
     @property
     def line(self) -> str:
@@ -98,7 +98,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     files: tuple[str, ...] | None = None
     """Paths that differ from the branch; None if unknown."""
     needs: tuple[str, ...] = ()
-    """Keys of the changes it is built on, and of those its Depends-On footers name, in the order written."""
+    """Keys of the changes that it is built on, and of those that its Depends-On footers name, in that order."""
     bases: tuple[str, ...] = ()
     """The keys among them that it is built on: their commits are its nearest ancestors that were proposed for the
     same branch and that the branch lacks."""
@@ -107,7 +107,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     unresolved: tuple[str, ...] = ()
     """Texts of Depends-On footers that name no branch of a known project."""
     occasion: Occasion | None = None
-    """Occasion that starts work at the ref although nobody updated it; None for changes and updates."""
+    """Occasion that starts an item at the ref without an update of it; None for changes and updates."""
     number: str = ""
     """Number within the project, at a forge that numbers its changes; otherwise empty."""
     patchset: str = ""
@@ -125,7 +125,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def name(self) -> str:
-        """Return what people call it within its project."""
+        """Return its name within its project."""
         return self.number or self.topic
 
     @cached_property
@@ -138,7 +138,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def tag(self) -> str:
-        """Return the name of the tag that was updated; empty if it was no tag."""
+        """Return the name of the updated tag; empty if the ref is not a tag."""
         return "" if self.is_change or not self.ref.startswith(TAGS) else self.ref.removeprefix(TAGS)
 
     @property
@@ -154,9 +154,11 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
 
 def is_called(change: Change, reference: str) -> bool:
-    """Return whether somebody means this change, and this patchset of it: by its name, with the branch before it or the
-    patchset behind it or both, or by its key.  A patchset is named by its number or its commit, or the commit's
-    beginning."""
+    """Return whether the reference names this change, and this patchset of it if it names one.
+
+    A reference is the key of the change or its name, with the branch before it or the patchset after it or both. It
+    names a patchset by its number, its commit or the beginning of its commit.
+    """
     if reference in (change.key, change.id):
         return True
     names = (change.name, f"{change.branch}/{change.name}", change.key)
@@ -175,7 +177,7 @@ def numbered(project: str, number: str) -> str:
 
 
 class ChangeState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold what the connection currently knows about a change: the entry of the change cache."""
+    """Hold the facts that the connection currently knows about a change: the entry of the change cache."""
 
     change: Change
     open: bool = True
@@ -183,21 +185,21 @@ class ChangeState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The commit that was approved; approval counts only while it equals `change.commit`."""
     landed: bool = False
     reason: str = ""
-    """Why it is not open, for people; empty if it is open or was withdrawn."""
+    """A message that explains why it is not open; empty if it is open or was withdrawn."""
     approvals: tuple[Word, ...] = ()
     """Approvals by people, of any patchset."""
     vetoes: tuple[Word, ...] = ()
     proposers: tuple[str, ...] = ()
-    """The people who pushed this patchset, as far as the server tells."""
+    """The people who pushed this patchset, as far as the server reports them."""
     untold: bool = False
-    """Whether the gate has landed it and the connection has not yet reported that it is merged."""
+    """Whether the gate has landed it but the connection has not yet reported it as merged."""
     checks: tuple[PipelineCheck, ...] = ()
     """Results of pipelines for it that other pipelines require."""
     details: Details | None = None
     """Facts that only forges have; None for plain git, which provides only the members above."""
     looked_up: bool = False
-    """Whether it was only looked up because another change needs it; its connection has not reported it yet, and its
-    events are still to come."""
+    """Whether it was only looked up because another change needs it; its connection has not yet reported events about
+    it."""
 
     @property
     def is_approved(self) -> bool:
@@ -210,15 +212,15 @@ class TriggerEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: EventKind
     change: Change
     id: str
-    """Unique id, which is the same when the same happening is reported twice."""
+    """Unique id; a repeated report of the same event has the same id."""
     at_ms: int = 0
     """Time at which it was seen, milliseconds since the epoch, UTC."""
     fresh: bool = False
-    """Whether the change is proposed now and was not before, in any patchset."""
+    """Whether this event proposes the change for the first time, in any patchset."""
     pipeline: str = ""
-    """Pipeline in which the event happened, if it happened in one; for an occasion, the pipeline that it starts."""
+    """Pipeline in which the event happened, if any; for an occasion, the pipeline that it starts."""
     shared: bool = False
-    """Whether several tenants have its project: that one of them ignores the event then means nothing."""
+    """Whether several tenants have its project; then it is normal that one of them ignores the event."""
     happening: ForgeEvent | None = None
     """The event in the terms of the forge's driver; None if the driver has none for it."""
 
@@ -231,9 +233,9 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 def whose(event: TriggerEvent) -> str:
-    """Return the group to which the event belongs, of those that may come in floods: a project's changes, or its tags
-    and other refs. Events of branches are in no group (empty): they may concern everything, and no later event may
-    overtake them."""
+    """Return the group of the event. Events on a project's changes form one group, those on its tags and other refs
+    another; either may be a flood. Events on branches are in no group (empty): they may concern everything, and no
+    later event may overtake them."""
     change = event.change
     if change.occasion is not None:
         return change.occasion.line
@@ -243,7 +245,7 @@ def whose(event: TriggerEvent) -> str:
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """Represent a patchset that was refused only because what it needs has not landed; it enters once that has
+    """Represent a patchset that was refused only because what it needs has not landed; it is enqueued once that has
     landed."""
 
     key: str
@@ -253,7 +255,7 @@ class Deferred(msgspec.Struct, frozen=True):
 
 
 class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a patchset that was refused, with what was reported to its people."""
+    """Represent a patchset that was refused, with the last comment about that."""
 
     key: str
     commit: str
@@ -280,7 +282,7 @@ class Parted(msgspec.Struct, frozen=True):
 
 
 class Strayed(msgspec.Struct, frozen=True):
-    """Report a change that landed as a tree other than the tested one."""
+    """Report a change that landed with a tree other than the tested one."""
 
     key: str
     commit: str

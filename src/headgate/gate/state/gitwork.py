@@ -1,18 +1,18 @@
-"""Define what mergers are given and what they find: changes, trees, files under review.  Pure data."""
+"""Define the input and the results of mergers: changes, trees, files under review.  Pure data."""
 
 from __future__ import annotations
 
 import msgspec
 
 FILES_A_PAGE = 500
-"""Limit of changed files in one answer."""
+"""Limit on the changed files in one answer."""
 
 
 class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent one change to merge onto what is beneath it."""
+    """Represent one change to merge onto its base."""
 
     item: str
-    """Id of the queue item; a conflict names it."""
+    """Id of the queue item; the answer about a conflict contains it."""
     project: str
     connection: str
     branch: str
@@ -21,12 +21,13 @@ class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: str = "merge"
     """merge | squash-merge | cherry-pick | rebase"""
     at_s: int = 0
-    """Author and committer time of commits made for it, seconds since the epoch: same input, same ids."""
+    """Author and committer time of commits made for it, seconds since the epoch, so that the same input gives the same
+    commit ids."""
     message: str = ""
     """Subject and body for the commit made (merge and squash)."""
     bases: tuple[str, ...] = ()
-    """Commits on which it is built and which are beneath it, possibly as other commits: only what it adds to them is
-    merged."""
+    """Commits on which it is built and which are part of its base, possibly as other commits: only what it adds to them
+    is merged."""
     number: str = ""
     patchset: str = ""
     """Number of the patchset, where patchsets have numbers; otherwise empty."""
@@ -35,12 +36,12 @@ class MergeItem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Trees(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold what was found in the repositories that jobs with `reuse` are given, besides the merged ones."""
+    """Hold the trees in the repositories that jobs with `reuse` receive in addition to the merged ones."""
 
     heads: dict[str, dict[str, str]] = {}
     """project -> branch -> tree of its head, of every branch, before anything was merged."""
     bases: dict[str, dict[str, str]] = {}
-    """project -> branch -> tree that the item's own change was merged onto."""
+    """project -> branch -> tree onto which the item's own change was merged."""
 
 
 class ReviewRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="review"):
@@ -75,7 +76,7 @@ class ReviewFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
     path: str
     status: str
-    """A added | D deleted | M modified | R renamed | C copied | T of another type"""
+    """A added | D deleted | M modified | R renamed | C copied | T type changed"""
     old: str
     """Object before the change; zeros when the file did not exist."""
     new: str
@@ -127,7 +128,7 @@ class DiffLine(msgspec.Struct, frozen=True, array_like=True):
     new: int
     text: str
     cut: int = 0
-    """Number of bytes that are not shown."""
+    """Number of bytes that were cut off."""
 
 
 class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
@@ -140,7 +141,7 @@ class PatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="patch"):
     more: bool = False
     """Whether another part follows."""
     ends: str = ""
-    """Reason for which the text is cut short, for people."""
+    """A message that explains why the text is cut short."""
 
 
 class RemarksRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="remarks"):
@@ -152,31 +153,32 @@ class RemarksRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="remar
 
 
 class RemarksAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="remarks"):
-    """Hold lines of notes as they stand; their authors have not been verified."""
+    """Hold unmodified lines of notes; their authors are not verified."""
 
     ok: bool
     error: str = ""
     lines: dict[str, tuple[str, ...]] = {}
     """commit -> lines"""
     unread: tuple[str, ...] = ()
-    """Commits whose note is too large to be read."""
+    """Commits whose note is too large to read."""
 
 
 class SayRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):
-    """Add a line to the note of a proposed commit and move refs in one step, while the change is of this commit."""
+    """Add a line to the note of a proposed commit and move refs in one step, provided that the change still has this
+    commit."""
 
     project: str
     connection: str
     ref: str
     commit: str
     line: str = ""
-    """Line to add; empty when there is none."""
+    """Line to add; empty to add none."""
     words: dict[str, str] = {}
     """ref -> its new target; empty to delete the ref."""
 
 
 class SayAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="say"):
-    """Answer a remark; `error` says why it was not written, possibly in the git server's words."""
+    """Answer a `SayRequest`; `error` says why nothing was written, possibly in the git server's words."""
 
     ok: bool
     error: str = ""

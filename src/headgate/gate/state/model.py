@@ -1,6 +1,6 @@
 """Define the state of a pipeline: queues of items, each with one buildset, its job graph and builds.  Frozen values.
 
-A turn examines every item, and most have not changed, so properties that depend on one object alone are cached in it.
+A turn examines every item, and most items have not changed, so properties that depend on one object are cached in it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.gate.state.works import ByHand, RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
 FAIL_FAST = "fail-fast"
-"""Reason recorded for a build that was stopped, or not begun, because another one failed."""
+"""Reason recorded for a build that was stopped or never started because another one failed."""
 
 
 class Phase(StrEnum):
@@ -52,9 +52,9 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     end_ms: int = 0
     log_url: str = ""
     data: dict[str, object] = {}
-    """Data that the job returned and that later jobs may read, in the shape that `gate.state.returns` defines."""
+    """Data that the job returned and that later jobs may read, in the format that `gate.state.returns` defines."""
     secret: Sealed | None = None
-    """Secret data that it returned, only for the jobs that depend on it."""
+    """Secret data that it returned, which only the jobs that depend on it receive."""
     given: tuple[dict[str, object], ...] = ()
     """Artifacts of changes ahead that the job requires."""
     paused: bool = False
@@ -63,15 +63,15 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Whether the paused build was asked to continue, because the jobs that it waited for have ended."""
     pre_fail: bool = False  # whether it is known to fail although it still runs
     work: str = ""
-    """Digest that is equal for the same job on the same code (`gate.builds.reuse`); empty when unknown."""
+    """Digest that is equal for the same job on the same code (`gate.builds.reuse`); empty if unknown."""
     image: str = ""
     """Image in which its programs ran, by name and digest."""
     inputs: str = ""
-    """Digest of all its inputs (`gate.builds.reuse`); empty if unknown, or if no build may stand for another one."""
+    """Digest of all its inputs (`gate.builds.reuse`); empty if unknown, or if its result must not be reused."""
     narrow: bool = False
     """Whether its executor confirms that it was given only the repositories that its job names."""
     excerpt: str = ""
-    """The lines of its log that say why it failed."""
+    """The lines of its log that show why it failed."""
     origin: str = ""
     """Id of the earlier buildset of its item for which it was begun; empty if that is the current one."""
     course: Course = NO_COURSE
@@ -87,14 +87,14 @@ class Build(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @classmethod
     def of_format(cls, number: int, plain: bytes) -> Build:
-        """Return a build from the store. Older versions kept whatever a job returned: data that cannot be used is
-        dropped, and turns a success into a failure. Raise ValueError."""
+        """Return a build from the store. Older versions stored whatever a job returned: invalid data is dropped, and
+        turns a success into a failure. Raise ValueError."""
         found = msgspec.json.decode(plain, type=cls)
         try:
             checked(found.data)
         except Unfit as unfit:
             result = "FAILURE" if found.result == "SUCCESS" else found.result
-            why = found.error or f"what the job returned cannot be used: {unfit}"
+            why = found.error or f"the data that the job returned is invalid: {unfit}"
             return replace(found, result=result, error=why if result else "", data={}, log_url="")
         return found
 
@@ -108,7 +108,7 @@ class Carried(msgspec.Struct, frozen=True, omit_defaults=True):
     nodeset: str = ""
     provides: tuple[str, ...] = ()
     semaphores: tuple[str, ...] = ()
-    """The semaphores that it holds as long as it runs."""
+    """The semaphores that it holds while it runs."""
     since_ms: int = 0  # time at which its base was given up
 
 
@@ -117,7 +117,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     id: str
     ahead: str | None = None
-    """Id of the buildset directly beneath, which is expected to land; None if there is only the head of the branch."""
+    """Id of the buildset directly ahead, which is expected to land; None if it is based on the head of the branch."""
     merge: Phase = Phase.WAITING
     error: str = ""
     blame: str = ""
@@ -127,16 +127,16 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Configuration the chain proposes: project -> branch -> path -> text."""
     graph: FrozenGraph | None = None
     builds: Mapping[str, Build] = {}
-    """Job id -> current attempt, of every job that was started or skipped."""
+    """Job id -> current attempt, for every job that was started or skipped."""
     config_errors: tuple[ConfigError, ...] = ()
     warnings: tuple[str, ...] = ()
     landing: bool = False
     """Whether its landing was requested and the answer is awaited."""
     landing_error: str = ""
     waits: tuple[str, ...] = ()
-    """Semaphores that a ready job waits for, because they have no free place."""
+    """Semaphores without a free place that a ready job waits for."""
     again: Mapping[str, int] = {}
-    """Job id -> number of its first attempt, for jobs that somebody ordered to run once more."""
+    """Job id -> number of its first attempt, for jobs that somebody requested to rerun."""
 
     @property
     def jobs(self) -> tuple[FrozenJob, ...]:
@@ -148,12 +148,12 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def failing(self) -> bool:
-        """Return whether it is already known that this cannot land."""
+        """Return whether it is already known that this buildset cannot land."""
         return self.merge is Phase.CONFLICT or bool(self.config_errors) or bool(self.landing_error) or self.job_failed
 
     @cached_property
     def complete(self) -> bool:
-        """Return whether nothing more will be learned from running jobs."""
+        """Return whether running jobs can no longer change the result."""
         if self.merge is Phase.CONFLICT or self.config_errors or self.landing_error:
             return True
         if self.graph is None:
@@ -163,7 +163,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def begun(self) -> bool:
-        """Return whether every job has begun and none is paused, so that on this base only results advance it."""
+        """Return whether every job has started and none is paused, so that on this base only results advance it."""
         graph = self.graph
         if graph is None or graph.fail_fast or self.merge is not Phase.MERGED or self.config_errors:
             return False
@@ -176,7 +176,7 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @cached_property
     def semaphores(self) -> tuple[tuple[str, str, str], ...]:
-        """Return (semaphore, buildset it is held for, job) of every build under way, except for semaphores that the
+        """Return (semaphore, buildset it is held for, job) of every unfinished build, except for semaphores that the
         executor takes."""
         of = {b.job: b.origin or self.id for b in self.builds.values() if b.result is None}
         return tuple((name, of[job.id], job.id) for job in self.jobs if job.id in of for name in job.semaphores_first)
@@ -191,39 +191,40 @@ class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Landed(msgspec.Struct, frozen=True):
-    """Represent a landed change of a circle, with the commit at the head of its branch."""
+    """Represent a landed change of a circle, with the resulting head of its branch."""
 
     change: Change
     commit: str
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent what is tested and lands as one: a change, or a circle of changes that need each other."""
+    """Represent what is tested and lands together: a change, or a circle of changes that need each other."""
 
     id: str
     change: Change
     """The first of its changes, in the order of merging."""
     live: bool = True
-    """False: the item is there only because the item behind needs it; it is never reported and never landed."""
+    """False: the item exists only because the item behind needs it; it is never reported and never landed."""
     event: str = ""
     """Id of the event that brought it."""
     enqueued_ms: int = 0
     resets: int = 0
-    """Number of times it was started on a base; it makes the id of each buildset unique."""
+    """Number of times it was started on a base, which makes the id of each buildset unique."""
     started: bool = False
     """Whether the start was reported to the pipeline's reporters."""
     exempt: bool = False
-    """Whether somebody with the permission let this patchset in by hand; it then need not meet the requirements."""
+    """Whether somebody with the permission enqueued this patchset manually, so that it need not meet the
+    requirements."""
     epilogue: bool = False
-    """Whether it only runs the reporter jobs of a change that has left its queue; their end is not reported."""
+    """Whether it only runs the reporter jobs of a change that has left its queue; their result is not reported."""
     problem: str = msgspec.field(name="trouble", default="")
-    """Why it cannot land although no job said so: a needed change is failing or gone."""
+    """Why it cannot land for a reason other than its jobs: a needed change is failing or gone."""
     successor: Successor | None = None
     buildset: BuildSet | None = None
     held_ms: int = 0
-    """`since_ms` of the closing that it waits for, once people know that it has passed and waits; 0: none."""
+    """`since_ms` of the closing that it waits for, once that wait has been reported; 0: none."""
     by_hand: ByHand | None = None
-    """The request of the person who enqueued this ref; None if nobody did."""
+    """The manual request that enqueued this ref; None if there was none."""
     others: tuple[Change, ...] = ()
     """The rest of a circle, in the order of merging."""
     spared: tuple[str, ...] = ()
@@ -232,11 +233,11 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     """The changes of a circle of several repositories that have landed while the others have not."""
     carried: tuple[Carried, ...] = ()
     earlier: Mapping[str, RepoState] = {}
-    """Earlier buildset -> its repository state, as long as one of its builds continues (`origins`)."""
+    """Earlier buildset -> its repository state, while one of its builds continues (`origins`)."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """Return all changes that are tested as one, in the order of merging."""
+        """Return all changes that are tested together, in the order of merging."""
         return (self.change, *self.others)
 
     @property
@@ -245,7 +246,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def left(self) -> tuple[Change, ...]:
-        """Return those of its changes that have not landed yet."""
+        """Return its changes that have not landed yet."""
         done = {one.change.key for one in self.landed}
         return tuple(change for change in self.changes if change.key not in done)
 
@@ -263,14 +264,14 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def under_way(self) -> tuple[Build, ...]:
-        """Return all builds without a result, including carried ones, of which it is undecided whether they count."""
+        """Return all builds without a result, including carried ones, whose reuse is not yet decided."""
         own = self.buildset.builds.values() if self.buildset is not None else ()
         every = {build.id: build for build in (*(one.build for one in self.carried), *own)}
         return tuple(build for build in every.values() if build.result is None)
 
     @property
     def origins(self) -> set[str]:
-        """Return the ids of the earlier buildsets of which a build still runs."""
+        """Return the ids of the earlier buildsets that still have a running build."""
         return {build.origin for build in self.under_way if build.origin}
 
     def subjects(self, job: FrozenJob) -> tuple[Change, ...]:
@@ -295,28 +296,29 @@ class Unfollowed(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent one line of changes that are tested on top of each other, head first."""
+    """Represent one queue of changes that are tested on top of each other, head first."""
 
     id: str
     name: str
     items: tuple[Item, ...] = ()
     window: int = 20
-    """Number of items, from the head, that are worked on; 0 for all."""
+    """Number of items, from the head, that are processed; 0 for all."""
     landed: tuple[str, ...] = ()
-    """Buildsets that landed and that items here still rest on."""
+    """Buildsets that landed and on which items of the queue are still based."""
     landed_keys: tuple[str, ...] = ()
-    """Keys of changes that landed from this queue and that its items need; known before the connection reports them."""
+    """Keys of changes that landed from this queue and that its items need; the queue knows them before the connection
+    reports them."""
     landed_as: tuple[str, ...] = ()
-    """Commits that the last landings from this queue made heads of branches; other heads come from other people's
-    pushes."""
+    """Commits that recent landings from this queue made heads of branches; any other head comes from somebody else's
+    push."""
     unfollowed: Mapping[str, Unfollowed] = {}
     """project -> configuration that landed from this queue and that the layout does not include yet."""
     dynamic: bool = False
-    """Whether the queue was made for one change or one ordering key of occasions; it is removed when empty."""
+    """Whether the queue was created for one change or one ordering key of occasions; it is removed when empty."""
 
 
 class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Keep what must be known about a pipeline after its configuration is gone. The members are those of
+    """Store the settings that are needed after a pipeline's configuration is removed. The members are those of
     `config.model.Pipeline`, except for `reporters` and `reports`."""
 
     manager: str
@@ -339,7 +341,7 @@ class Remains(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold everything that a pipeline knows."""
+    """Hold the complete state of a pipeline."""
 
     queues: tuple[Queue, ...] = ()
     failures: int = 0
@@ -348,17 +350,17 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     deferred: tuple[Deferred, ...] = ()
     """The last patchsets that were refused until what they need has landed."""
     remains: Remains | None = None
-    """Settings that are needed if the pipeline is removed; kept as long as there are queues."""
+    """Settings that are needed if the pipeline is removed; stored while there are queues."""
     parted: tuple[Parted, ...] = ()
     """Alarms about circles of several repositories of which only a part has landed."""
     strayed: tuple[Strayed, ...] = ()
-    """Alarms about changes that landed as an untested tree, until somebody says that they are dealt with."""
+    """Alarms about changes that landed with an untested tree, until somebody acknowledges them."""
     refusals: tuple[OutsideRefusal, ...] = ()
-    """The refusals of the last changes that could not enter."""
+    """The most recent refusals of changes that could not be enqueued."""
 
     @property
     def alarms(self) -> tuple[Parted | Strayed, ...]:
-        """Return all alarms, which people have to look after."""
+        """Return all alarms, which require a person's attention."""
         return *self.parted, *self.strayed
 
     @property
@@ -373,7 +375,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def live_keys(self) -> frozenset[str]:
-        """Return the keys of all changes in live items, for callers that look for many of them."""
+        """Return the keys of all changes in live items, for callers that look up many of them."""
         return frozenset(key for _, item in self.items() if item.live for key in item.keys)
 
     def find(self, key: str, *, live: bool = True) -> tuple[Queue, Item] | None:
@@ -387,7 +389,7 @@ def with_item(queue: Queue, item: Item) -> Queue:
 
 
 def with_queue(state: State, queue: Queue) -> State:
-    """Return the state with `queue` put in place of the one with its id, or added; drop an empty dynamic one."""
+    """Return the state in which `queue` replaces the queue with its id or is added; an empty dynamic one is removed."""
     if queue.dynamic and not queue.items:
         return replace(state, queues=tuple(q for q in state.queues if q.id != queue.id))
     if any(q.id == queue.id for q in state.queues):

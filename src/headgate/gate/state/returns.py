@@ -1,4 +1,4 @@
-"""Define what builds report: how they ran, and the data of their jobs, which is checked here."""
+"""Define what builds report: how they ran, and the data that their jobs returned, which is validated here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from headgate.base.texts import line, visible
 
 DATA_SIZE_MAX_BYTES = 256_000
-"""Size limit of returned data, which the store keeps and every later job receives."""
+"""Size limit of returned data, which is stored and which every later job receives."""
 DEPTH_MAX = 50
 INTEGER_MAX_BITS = 256
 SECRET_SIZE_MAX_BYTES = 64_000
@@ -20,17 +20,17 @@ NAME_SIZE_MAX = 500
 URL_SIZE_MAX = 4_000
 TEXT_SIZE_MAX = 20_000
 REDACTED_LINES_MAX, REDACTED_SIZE_MAX = 100, 8_000
-"""Limits of the lines and characters of all redactions together: each line is searched for in every line of the log, in
-many forms."""
+"""Limits on the lines and characters of all redactions together: every line of the log is searched for each of them, in
+many encodings."""
 LINE_MAX = 2**31
 MACHINES_MAX = 50
 MACHINE_SIZE_MAX = 200
 VALUE_SHOWN_MAX, TEXT_SHOWN_MAX = 100, 300
-"""Limits of the characters that errors show of a value, and of a text that the job's author wrote for people."""
+"""Limits on the characters that errors show of a value, and of a message that the job's author wrote."""
 _DEEP = f"it is more than {DEPTH_MAX} levels deep"
-_LARGE = f"it is more than {DATA_SIZE_MAX_BYTES // 1000} kB of data, which is the limit"
+_LARGE = f"it exceeds the limit of {DATA_SIZE_MAX_BYTES // 1000} kB of data"
 _NEVER = ("javascript", "data", "vbscript", "blob", "filesystem", "about", "view-source")
-"""URL schemes that a browser would run, or from which it would make up a page."""
+"""URL schemes that make a browser run code or build a page from the URL itself."""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_SIZE_MAX)]
 Url = Annotated[str, msgspec.Meta(max_length=URL_SIZE_MAX)]
 Text = Annotated[str, msgspec.Meta(max_length=TEXT_SIZE_MAX)]
@@ -39,7 +39,7 @@ Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
 
 
 class Unfit(ValueError):
-    """Report that what a job returned cannot be used. The text is for the job's author."""
+    """Report that the data that a job returned is invalid. The message is for the job's author."""
 
 
 def parsed(text: bytes, size_max_bytes: int = DATA_SIZE_MAX_BYTES) -> object:
@@ -57,7 +57,7 @@ def parsed(text: bytes, size_max_bytes: int = DATA_SIZE_MAX_BYTES) -> object:
 def bounded(value: object) -> None:
     """Check a value against the bounds. Raise Unfit."""
     level, count = [value], 0
-    # Level by level instead of by recursion, so that no depth can end the interpreter's stack.
+    # Level by level instead of by recursion, so that no depth can overflow the interpreter's stack.
     for _ in range(DEPTH_MAX):
         below: list[object] = []
         for one in level:
@@ -80,7 +80,7 @@ def bounded(value: object) -> None:
 def _keys(value: dict[object, object]) -> None:
     for key in value:
         if not isinstance(key, str):
-            raise Unfit(f"it has a key that is not a text: {line(repr(key), VALUE_SHOWN_MAX)}")
+            raise Unfit(f"a key is not a string: {line(repr(key), VALUE_SHOWN_MAX)}")
         _leaf(key)
 
 
@@ -92,16 +92,16 @@ def _leaf(value: object) -> None:
             try:
                 value.encode()
             except UnicodeEncodeError as error:
-                raise Unfit(f'it has text that is half a character: "{line(value, VALUE_SHOWN_MAX)}"') from error
+                raise Unfit(f'a string contains half a surrogate pair: "{line(value, VALUE_SHOWN_MAX)}"') from error
         case int():
             # Python refuses to print integers of thousands of digits, and other readers of the data accept even fewer.
             if value.bit_length() > INTEGER_MAX_BITS:
-                raise Unfit(f"it has a number of more than {INTEGER_MAX_BITS} bits")
+                raise Unfit(f"a number has more than {INTEGER_MAX_BITS} bits")
         case float():
             if not math.isfinite(value):
-                raise Unfit(f"it has {value}, which is not a number in JSON")
+                raise Unfit(f"it contains {value}, which is not a number in JSON")
         case _:
-            raise Unfit(f"it has a {type(value).__name__}, which is not JSON")
+            raise Unfit(f"it contains a {type(value).__name__}, which is not a JSON type")
 
 
 class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,7 +111,7 @@ class Sealed(msgspec.Struct, frozen=True, omit_defaults=True):
     project: str = ""
     """The name of the project in its connection."""
     key: tuple[str, ...] = ()
-    """Key of the box, encrypted with the project's public key, in pieces as in a secret of a project."""
+    """Key of the box, encrypted with the project's public key, in pieces like a project's secret."""
     box: str = ""
     """The encrypted data, base64."""
 
@@ -125,7 +125,7 @@ class ReturnedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: Name
     url: Url
-    """Absolute, or relative to the build's log."""
+    """Absolute, or relative to the URL of the build's log."""
     metadata: dict[str, Any] | None = None
 
 
@@ -148,28 +148,28 @@ class FileComment(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """Hold the keys below `zuul` that are read. All other keys, there and beside `zuul`, are the job's own: they are
-    handed on unchanged."""
+    """Hold the keys below `zuul` that Headgate reads. All other keys, there and next to `zuul`, belong to the job and
+    are passed on unchanged."""
 
     log_url: Url | None = None
     artifacts: tuple[ReturnedArtifact, ...] | None = None
     child_jobs: tuple[str, ...] | None = None
-    """The jobs to run of those that depend on this one; None: all of them."""
+    """Which of the dependent jobs to run; None: all of them."""
     pause: bool | None = None
     retry: bool | None = None
     warnings: tuple[Text, ...] | None = None
     file_comments: dict[str, tuple[FileComment, ...]] | None = None
     disable_file_comment_line_mapping: bool | None = None
     redactions: tuple[str, ...] | None = None
-    """Texts that are as secret as secret data from then on."""
+    """Strings that are treated like secret data from then on."""
 
 
 NOTHING = Returned()
 
 
 def checked(data: object) -> Returned:
-    """Check the shape of the returned data. Raise Unfit that says what is wrong and where."""
-    # Sizes come first: converting a huge or deep value would itself take long.
+    """Check the format of the returned data. Raise Unfit that says what is wrong and where."""
+    # Sizes come first, because converting a huge or deep value would itself take long.
     bounded(data)
     if not isinstance(data, dict):
         raise Unfit("the data must be an object")
@@ -187,7 +187,7 @@ def checked(data: object) -> Returned:
 
 
 def _texts(found: Returned) -> None:
-    """Check the texts. Raise Unfit."""
+    """Check the strings. Raise Unfit."""
     if found.log_url is not None:
         _url("zuul.log_url", found.log_url)
     for number, artifact in enumerate(found.artifacts or ()):
@@ -211,7 +211,7 @@ def _redactions(texts: tuple[str, ...]) -> None:
 
 def _seen(where: str, text: str) -> None:
     if visible(text) != text:
-        raise Unfit(f"{where} has characters that cannot be shown: {_shown(text)}")
+        raise Unfit(f"{where} contains unprintable characters: {_shown(text)}")
 
 
 def _one_line(where: str, text: str) -> None:
@@ -222,7 +222,7 @@ def _one_line(where: str, text: str) -> None:
 
 def _url(where: str, url: str) -> None:
     if url != url.strip() or "\t" in url or "\n" in url or visible(url) != url:
-        raise Unfit(f"{where} is not a URL, as it has white space around it or what cannot be shown: {_shown(url)}")
+        raise Unfit(f"{where} is not a URL: it has white space around it or unprintable characters: {_shown(url)}")
     try:
         parts = urlsplit(url)
         # The port is checked only when it is read.
@@ -231,14 +231,14 @@ def _url(where: str, url: str) -> None:
         raise Unfit(f"{where} is not a URL: {error}: {_shown(url)}") from error
     # Pages link to this address: with such a scheme, a job's author could run scripts in the browsers of all readers.
     if url.partition(":")[0].lower() in _NEVER:
-        raise Unfit(f"{where} is not a URL that anybody can be sent to: {_shown(url)}")
+        raise Unfit(f"{where} has a URL scheme that is not allowed in links: {_shown(url)}")
     if parts.password is not None:
-        raise Unfit(f"{where} has a password in it, which everybody could read")
+        raise Unfit(f"{where} contains a password, which everybody could read")
 
 
 def joined(base: str, url: str) -> str:
     """Join a relative `url` with `base`. Return an empty string if either is not a URL, because older versions
-    stored some that are not."""
+    also stored invalid URLs."""
     try:
         absolute = urljoin(f"{base.rstrip('/')}/", url)
         _url("it", absolute)
@@ -252,7 +252,7 @@ def _shown(text: str) -> str:
 
 
 def _plain(error: str) -> str:
-    """Return msgspec's text with the place in front, as people write it."""
+    """Return msgspec's message with the location in front, in a readable form."""
     what, at, where = error.rpartition(" - at `$")
     if not at:
         return f"zuul: {line(error)}"
@@ -260,7 +260,7 @@ def _plain(error: str) -> str:
 
 
 class Course(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent what a build had while it ran, as its executor reports, for people."""
+    """Represent the resources and times of a build, as its executor reports them for display."""
 
     machines: tuple[str, ...] = ()
     """Its nodes, with their labels."""
@@ -270,7 +270,7 @@ class Course(msgspec.Struct, frozen=True, omit_defaults=True):
     resumed_ms: int = 0
 
     def fit(self) -> Course:
-        """Return the course with at most as many machines as people read, each in one line."""
+        """Return the course with a limited number of machines, each in one line."""
         few = tuple(line(one, MACHINE_SIZE_MAX) for one in self.machines[:MACHINES_MAX])
         return self if few == self.machines else msgspec.structs.replace(self, machines=few)
 

@@ -1,6 +1,6 @@
-"""Define what the gate asks of the world and what comes back: the bodies of requests and answers.  Pure data.
+"""Define the bodies of the gate's requests and their answers.  Pure data.
 
-Every request carries the buildset (or build) it is for; that id changes whenever the base does, so it is the
+Every request contains the id of its buildset (or build).  That id changes whenever the base does, so it is the
 idempotency key, and an answer about an abandoned base is ignored.
 """
 
@@ -30,11 +30,11 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     connections: dict[str, str] = {}
     """project -> connection it comes from."""
     landed: str = ""
-    """Commit of the item's change when it has landed; nothing is merged for it."""
+    """Commit of the item's change if it has already landed; nothing is merged for it."""
     containing: tuple[str, ...] = ()
-    """Branches that hold the commit of the tag that the item is of."""
+    """Branches that contain the commit of the item's tag."""
     trees: dict[str, dict[str, str]] = {}
-    """project -> branch -> tree of that commit, which shows whether the same content was tested before."""
+    """project -> branch -> tree of that commit, which identifies content that was tested before."""
     known: Trees = Trees()
 
 
@@ -46,11 +46,11 @@ class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
     connection: str
     ref: str
     commit: str
-    """Commit or tag that the ref names; zeros when the ref is deleted."""
+    """Commit or tag that the ref names; zeros if the ref was deleted."""
     old_commit: str = ""
     held: bool = False
-    """Whether `commit` is only what a person stated: the merger then checks that the ref names it now or, if it is a
-    branch, contains it."""
+    """Whether only a person stated `commit`: the merger then checks that the ref names it now or, if it is a branch,
+    contains it."""
 
 
 class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
@@ -59,13 +59,13 @@ class MergeRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge")
     buildset: str
     chain: tuple[MergeItem, ...]
     projects: dict[str, str]
-    """project -> connection, of every project whose heads are wanted (the chain's are always included)."""
+    """project -> connection, of every project whose heads are requested (those of the chain are always included)."""
     config_paths: dict[str, tuple[str, ...]] = {}
-    """project -> paths (files, or directories ending in /) whose text is wanted as merged."""
+    """project -> paths (files, or directories ending in /) whose merged text is requested."""
     config_heads: dict[str, tuple[str, ...]] = {}
-    """project -> branches whose text is wanted as it is at their heads, when nothing is merged there."""
+    """project -> branches whose text is requested at their heads, if nothing is merged there."""
     config_known: dict[str, dict[str, str]] = {}
-    """project -> branch -> digest of texts that are known (`config.operator.model.content_of`) and need not be sent."""
+    """project -> branch -> digest (`config.operator.model.content_of`) of texts that need not be sent."""
     at: RefAt | None = None
     """Ref of the item; None when the item is a change."""
     landed: str = ""
@@ -79,12 +79,13 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     blame: str = ""
     """Id of the item whose change did not merge."""
     error: str = ""
-    """The reason for people: which files conflict, or what is missing."""
+    """The reason, as a message: which files conflict, or what is missing."""
     state: RepoState | None = None
     config: dict[str, dict[str, dict[str, str]]] = {}
-    """project -> branch -> path -> text, of `config_paths`, at the merged state; without texts in `config_known`."""
+    """project -> branch -> path -> text, for `config_paths` at the merged state, without the texts in
+    `config_known`."""
     apart: str = ""
-    """Path of the whole answer when it is large."""
+    """Path at which the complete answer is stored if it is large."""
 
 
 class CatRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
@@ -108,28 +109,29 @@ class CatAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):
 
 
 class Landing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent one of several changes that land as one."""
+    """Represent one of several changes that land together."""
 
     change: Change
     commit: str
     """The tested commit of the change's project and branch."""
     note: str
     approved: bool = False
-    """Whether the approval is required, as in LandRequest, like the following members."""
+    """Whether the approval is required; this and the following members are as in LandRequest."""
     leases: tuple[str, ...] = ()
     vetoed: bool = False
     approvals: dict[str, str] = msgspec.field(name="said", default_factory=dict)
 
 
 class Demands(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State what a pipeline demands of the changes of one forge at the moment of a push."""
+    """State a pipeline's demands on the changes of one forge at the moment of a push."""
 
     driver: str
     """The driver whose terms `require` and `reject` use."""
     require: dict[str, Any] = {}
     reject: dict[str, Any] = {}
     ours: tuple[str, ...] = ()
-    """Labels and contexts that the pipeline sets itself: no rule that asks for them keeps a change from landing."""
+    """Labels and contexts that the pipeline sets itself: a rule that requires them does not keep a change from
+    landing."""
     exempt: tuple[str, ...] = ()
     """Keys of changes that need not meet the pipeline's requirements."""
 
@@ -145,33 +147,33 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     note: str
     pipeline: str = ""
     approved: bool = False
-    """Whether it lands only while its forge reports this very commit as approved."""
+    """Whether it lands only while its forge reports exactly this commit as approved."""
     leases: tuple[str, ...] = ()
     """Refs of people's approvals that must still name the change's commit at the moment of landing."""
     vetoed: bool = False
     """Whether it lands only while nobody objects."""
     approvals: dict[str, str] = msgspec.field(name="said", default_factory=dict)
-    """Ref of each approval of the change -> its commit; these refs are deleted once the change has landed."""
+    """Ref of each approval of the change -> its commit; these refs are deleted after the change has landed."""
     queue: str = ""
     """Name of the queue it lands from."""
     shut: bool = False
-    """Whether its queue is closed: before the push, a merger then only checks whether it was made already."""
+    """Whether its queue is closed: a merger then only checks whether the push was already made."""
     others: tuple[Landing, ...] = ()
     """The changes of a circle that land in the same repository, in the same step."""
     later: tuple[Landing, ...] = ()
-    """Changes that are to land in later steps, which a merger tries before it pushes the first one; empty in later
+    """Changes that land in later steps; a merger tries these out before it pushes the first step. Empty in later
     steps."""
     after: tuple[str, ...] = ()
     """If a forge makes the merge: commits that the queue landed before, any of which may be the head of the branch."""
     rest: bool = False
-    """Whether a part of the circle has landed already; a refused push is then tried again for a limited time."""
+    """Whether a part of the circle has already landed; a refused push is then retried for a limited time."""
     demands: dict[str, Demands] = {}
     """Connection of a forge -> what its changes must meet when they are pushed."""
     looked_ms: int = 0
-    """Time at which the forges were asked whether the demands are met, milliseconds since the epoch; 0 if they were not
-    asked."""
+    """Time at which the demands were checked with the forges, milliseconds since the epoch; 0 if they were not
+    checked."""
     withheld: str = ""
-    """Why the changes may no longer be pushed; a merger then only checks whether they were pushed already. Empty if
+    """Why the changes may no longer be pushed; a merger then only checks whether they were already pushed. Empty if
     they may be pushed."""
 
     @property
@@ -190,31 +192,31 @@ class LandAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
     shut: bool = False
     """Whether its queue is closed; nothing was pushed."""
     project: str = ""
-    """Project of the step that was answered, if the item lands in several repositories one after the other; else it may
-    be empty."""
+    """Project of the answered step, if the item lands in several repositories one after the other; otherwise it may be
+    empty."""
     change: str = ""
-    """Key of the change that landed, where each change lands by itself."""
+    """Key of the change that landed, if each change lands separately."""
     commit: str = ""
-    """Head of the branch after the merge, where a forge makes it; else the tested commit."""
+    """Head of the branch after the merge, if a forge makes it; otherwise the tested commit."""
     differs: bool = False
     """Whether the landed tree differs from the tested one."""
 
 
 class ReportRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
-    """Tell the people of the change; the note replaces an earlier one of the same pipeline."""
+    """Report on the change; the note replaces an earlier one of the same pipeline."""
 
     change: Change
     pipeline: str
     note: str
     landed: str = ""
-    """Commit as which the change landed, which its note continues to name; empty if the change has not landed."""
+    """Commit as which the change landed, which its note still names; empty if the change has not landed."""
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="report"):
     ok: bool
     error: str = ""
     refused: bool = False
-    """Whether the report can never be made; it is then set aside, where people see it."""
+    """Whether the report can never be made; it is then moved to the list of failed reports."""
 
 
 MergerWork = MergeRequest | CatRequest | LandRequest | ReportRequest | ReviewWork
@@ -222,7 +224,7 @@ MergerAnswer = MergeAnswer | CatAnswer | LandAnswer | ReportAnswer | ReviewResul
 
 
 class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Describe a build to an executor completely, except for the repo state, which the buildset shares."""
+    """Describe a build to an executor completely, except for the repo state, which all builds of a buildset share."""
 
     build: str
     buildset: str
@@ -235,14 +237,14 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     zuul: dict[str, Any] = {}
     """The `zuul` variable, except for the parts that only the executor knows."""
     parent_data: dict[str, Any] = {}
-    """Data returned by the jobs this one depends on, later wins."""
+    """Data returned by the jobs that this one depends on; later jobs win."""
     parent_secrets: tuple[Sealed, ...] = ()  # secret data of the same jobs, later wins
     node_secrets: dict[str, Sealed] = {}
-    """Node -> its secrets (a token), which only its build may read; filled once machines were made."""
+    """Node -> its secrets (a token), which only its build may read; set once machines exist."""
     repo_state: str = ""
     """Path of the buildset's RepoState."""
     semaphores: dict[str, int] = {}
-    """Semaphores that its playbooks take, or it takes itself once it has its nodes -> how many may hold them."""
+    """Semaphore that its playbooks take, or the build itself once it has its nodes -> how many may hold it."""
     shared: tuple[str, ...] = ()
     """The semaphores among them that are shared with other tenants."""
     state: RepoState | None = None
@@ -252,7 +254,7 @@ class BuildSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     together: tuple[Change, ...] = ()
     """All changes of the circle."""
     hosts: dict[str, dict[str, Any]] = {}
-    """Node -> Ansible's variables to reach it (JSON), once machines were claimed; empty if the runner uses its own
+    """Node -> Ansible's variables to reach it (JSON), set once machines are claimed; empty if the runner uses its own
     machines."""
 
 
@@ -261,7 +263,7 @@ EXCERPT_SIZE_MAX = 1_000
 
 
 class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Report how a build ended. `result` None means that it did not run and should be tried again."""
+    """Report how a build ended. `result` None means that it did not run and should be retried."""
 
     build: str
     result: str | None = None
@@ -278,20 +280,20 @@ class BuildOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     image: str = ""  # image in which its programs ran, by name and digest
     narrow: bool = False  # whether it had only the repositories that its job names, as `reuse` requires
     excerpt: str = ""
-    """The lines of its log that say why it failed, secrets removed."""
+    """The lines of its log that show why it failed, without secrets."""
     course: Course = NO_COURSE
 
     def fit(self) -> BuildOutcome:
-        """Return the outcome with its error in one line and its excerpt in visible characters, both cut to size.  Data
-        that is not of the shape in `gate.state.returns` is dropped, and counts as a failure of this build."""
-        # The lines are the job's own words, and people read them in terminals.
+        """Return the outcome with its error in one line and its excerpt in printable characters, both cut to size.
+        Data that does not have the format of `gate.state.returns` is dropped and makes the build fail."""
+        # The job controls these lines, and people read them in terminals, so control characters must go.
         excerpt = visible(self.excerpt[:EXCERPT_SIZE_MAX])
         outcome = replace(self, error=line(self.error, ERROR_SIZE_MAX), excerpt=excerpt, course=self.course.fit())
         try:
             checked(self.data)
         except Unfit as unfit:
-            why = f"what the job returned cannot be used: {unfit}"
-            # Not another attempt: a job that returns what cannot be used would most likely do so again.
+            why = f"the data that the job returned is invalid: {unfit}"
+            # No other attempt: the job would most likely return invalid data again.
             result = "FAILURE" if self.result in (None, "SUCCESS") else self.result
             return replace(outcome, result=result, error=outcome.error or line(why, ERROR_SIZE_MAX), data={})
         return outcome
@@ -304,13 +306,13 @@ class BuildEnded(msgspec.Struct, frozen=True, omit_defaults=True, tag="build"):
     job: str
     outcome: BuildOutcome
     apart: str = ""
-    """Path of the returned data when it is large."""
+    """Path of the returned data if it is large."""
     both: bool = False
     """Whether `apart` holds data and secret data as a pair, instead of data alone."""
 
 
 class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
-    """Report from an executor that a build has done its own work and waits for the jobs that depend on it."""
+    """Report from an executor that a build has paused until the jobs that depend on it have ended."""
 
     buildset: str
     job: str
@@ -318,13 +320,13 @@ class BuildPaused(msgspec.Struct, frozen=True, omit_defaults=True, tag="pause"):
     data: dict[str, Any] = {}
     """Data that the job has returned so far."""
     apart: str = ""
-    """The path of large data, as in BuildEnded; the following members are as there, too."""
+    """Path of large data; this and the following members are as in BuildEnded."""
     secret: Sealed | None = None
     both: bool = False
 
 
 class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing"):
-    """Report from an executor that a running build is known to fail."""
+    """Report from an executor that a running build will certainly fail."""
 
     buildset: str
     job: str
@@ -332,51 +334,51 @@ class BuildFailing(msgspec.Struct, frozen=True, omit_defaults=True, tag="failing
 
 
 class ByHand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Hold what a person stated when putting a ref into a pipeline."""
+    """Hold the statements of a person who enqueues a ref manually."""
 
     parameters: dict[str, Any] = {}
     claimed: bool = False
-    """Whether only the person states that the ref has this commit; where that matters, a merger checks it."""
+    """Whether only the person states that the ref has this commit; a merger checks it if that matters."""
 
 
 class Enqueue(msgspec.Struct, frozen=True, omit_defaults=True, tag="enqueue"):
-    """Order by hand: put a change or a ref into the pipeline."""
+    """Order manually: enqueue a change or a ref in the pipeline."""
 
     change: Change
     id: str
     unapproved: bool = False
-    """Whether this patchset need not meet the requirements; the changes that it needs must."""
+    """Whether this patchset need not meet the requirements; the changes that it needs must still meet them."""
     by_hand: ByHand | None = None
 
 
 class Dequeue(msgspec.Struct, frozen=True, omit_defaults=True, tag="dequeue"):
-    """Order by hand: take the change or ref with this key out."""
+    """Order manually: dequeue the change or ref with this key."""
 
     key: str
     why: str = ""
-    """Who dequeued it and why; empty when people receive no reason."""
+    """Who dequeued it and why; empty to report no reason."""
     commit: str = ""
     """For a ref, the commit of the only update to dequeue."""
     event: str = ""
-    """Event whose item alone is dequeued, so that a repeated order takes out no later item; empty for every item."""
+    """Event whose item alone is dequeued, so that a repeated order does not dequeue a later item; empty: every item."""
 
 
 class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-build"):
-    """Order by hand: stop this build and count its job as not passed."""
+    """Order manually: stop this build and count its job as not passed."""
 
     build: str
     why: str
-    """Who cancelled it and why, for people."""
+    """A message that says who canceled it and why."""
 
 
 class RerunBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="rerun-build"):
-    """Order by hand: run the job of this failed build once more before its item is reported."""
+    """Order manually: rerun the job of this failed build before its item is reported."""
 
     build: str
 
 
 class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
-    """Order by hand: move these changes, by key, to the head of their queue in this order."""
+    """Order manually: move the changes with these keys to the head of their queue, in this order."""
 
     keys: tuple[str, ...]
     id: str
@@ -385,7 +387,7 @@ class Promote(msgspec.Struct, frozen=True, omit_defaults=True, tag="promote"):
 
 
 class LayoutChanged(msgspec.Struct, frozen=True, omit_defaults=True, tag="layout"):
-    """Report that the tenant's configuration has changed, so that everything is examined again."""
+    """Report that the tenant's configuration has changed, so that the pipeline examines every item again."""
 
     layout: str
     taken_over: bool = False

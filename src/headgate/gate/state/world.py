@@ -1,4 +1,4 @@
-"""Hold what the gate may know besides its own state: its tenant's layout, what connections know, the clock."""
+"""Hold the gate's inputs besides its own state: its tenant's layout, the connections' change states, the clock."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headgate.gate.state.surroundings import Beside, Closing, Waiter
 
 
 class LayoutView(Protocol):
-    """Declare what the gate asks of a configuration (`config.layout.Layout` implements it)."""
+    """Declare the gate's interface to a configuration (`config.layout.Layout` implements it)."""
 
     @property
     def semaphores(self) -> Mapping[str, int]: ...
     @property
     def shared(self) -> Collection[str]:
-        """Return the semaphores that other tenants use, too."""
+        """Return the semaphores that other tenants also use."""
 
     def freeze(
         self,
@@ -39,7 +39,7 @@ class LayoutView(Protocol):
 
 
 class Layouts(Protocol):
-    """Provide the tenant's layout and the layout that a proposed configuration would make."""
+    """Provide the tenant's layout and the layout that would result from a proposed configuration."""
 
     @property
     def landed(self) -> LayoutView: ...
@@ -50,41 +50,41 @@ class Layouts(Protocol):
         """Return whether a job of such a change may have `reuse` set in the landed configuration."""
 
     def judged(self, request: LayoutRequest) -> Judgement | None:
-        """Return the judgement on a proposal; None while it is being made, and a later turn asks again."""
+        """Return the judgement on a proposal; None while it is being made: a later turn then calls this again."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Hold what the gate may know besides its own state. The clock and all outside facts arrive here."""
+    """Hold the gate's inputs besides its own state: the clock and all outside facts."""
 
     tenant: str
     pipeline: Pipeline
     layouts: Layouts
     change_states: Mapping[str, ChangeState]
-    """Change key -> what its connection knows of it."""
+    """Change key -> its state as its connection knows it."""
     now_ms: int
     root_url: str = ""
     """The address of the web pages, without a trailing slash, for links in reports."""
     held: Mapping[str, int] = field(default_factory=dict)
-    """Semaphore -> number of places that other pipelines, playbooks and cancelled builds hold."""
+    """Semaphore -> number of places that other pipelines, playbooks and canceled builds hold."""
     disabled: bool = False
-    """Whether too many failures occurred in a row: only the pipeline's `disabled` reporters receive results."""
+    """Whether too many consecutive failures occurred: only the pipeline's `disabled` reporters receive results."""
     dependencies_max: int | None = None
-    """Limit of changes that a change may need; a change that needs more is not let in. None: no limit."""
+    """Limit on the changes that a change may need; a change that needs more is not enqueued. None: no limit."""
     changes_max: int | None = None
-    """Limit of changes in the pipeline, including those that are there only as dependencies."""
+    """Limit on the changes in the pipeline, including those that are there only as dependencies."""
     waiters: Mapping[str, tuple[Waiter, ...]] = field(default_factory=dict)
     """Semaphore -> waiters for a place, in this pipeline and in others; earlier tickets go first."""
     closings: tuple[Closing, ...] = ()
-    """Orders of people that close pipelines or queues; nothing lands from these."""
+    """Closings of pipelines and queues, from which nothing lands."""
     merging: Collection[str] = ()
-    """Connections whose forges make the merges themselves; each of their changes is landed by a request of its own."""
+    """Connections whose forges make the merges themselves; each of their changes is landed by a separate request."""
     beside: Beside = field(default_factory=Beside)
     """The pipelines of the tenant, and functions that look up past results."""
     dependants: Mapping[str, Collection[str]] | None = None
     """Change key -> keys of the changes that may need it; None: search `change_states` for them."""
     taken_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Build under way at the beginning of the turn -> the semaphores it holds."""
+    """Build that runs at the beginning of the turn -> the semaphores that it holds."""
 
     @property
     def dependent(self) -> bool:

@@ -1,4 +1,4 @@
-"""Change what objects depend on: partitions, types and definitions.
+"""Change the entities that objects depend on: partitions, types and definitions.
 
 Each change is one commit, recorded in the journal.
 """
@@ -28,14 +28,15 @@ R = TypeVar("R")
 
 TYPE_SIZE_MAX_BYTES = 100
 PARTITIONS_MAX = 1_000
-"""Limit of partitions in one answer."""
+"""Limit on the partitions in one answer."""
 PARTS_MAX = OPS_MAX // 2 - 8
-"""Limit of the quotas and definitions that one commit deletes: two operations for each, and room for the journal's."""
+"""Limit on the quotas and definitions that one commit deletes: two operations for each, and room for those of the
+journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionScope:
-    """Say where a definition applies: to a type, in one partition (a uuid) or all, for one kind or all."""
+    """Describe where a definition applies: to a type, in one partition (a uuid) or all, for one kind or all."""
 
     type: str
     partition: str = ""
@@ -59,8 +60,8 @@ class Admin:
     # ---- partitions
 
     async def partitions(self) -> list[tuple[model.Partition, int]]:
-        """Return all partitions by uuid, with their generations. They are read in portions, so that other work can
-        run in between."""
+        """Return all partitions in the order of their uuids, with their generations. They are read in portions, so that
+        other tasks can run in between."""
         found, after = await self._partitions_after("", PARTITIONS_MAX)
         while after:
             await asyncio.sleep(0)
@@ -71,14 +72,15 @@ class Admin:
     async def open_partitions(
         self, caller: model.Caller, after: str, limit: int
     ) -> tuple[list[tuple[model.Partition, int]], str]:
-        """Return the partitions that are open to the caller and whose uuid follows `after`, by uuid; and the uuid after
-        which there may be more.
+        """Return the partitions that are open to the caller and whose uuid follows `after`, in the order of their
+        uuids, and the uuid after which there may be more.
 
         Other partitions are not even read.
         """
         if caller.partitions is None:
             return await self._partitions_after(after, limit)
-        # A caller with few partitions costs few reads, and what is closed to them takes no part in paging.
+        # A caller with few partitions costs few reads, and partitions that are closed to the caller do not affect
+        # paging.
         wanted = sorted(uuid for uuid in caller.partitions if uuid > after)
         addresses = [self._places.partitions.by_uuid(uuid).record for uuid in wanted[:limit]]
         read = await self._facts.store.get_many([one.path for one in addresses])
@@ -105,10 +107,11 @@ class Admin:
         async def body(txn: Txn) -> None:
             for address, what in ((record, partition.uuid), (name, partition.name)):
                 if await txn.get(address.path) is not None:
-                    raise AlreadyExists(f"a partition {what} exists")
+                    raise AlreadyExists(f"a partition {what} already exists")
             txn.do(record.put(partition), name.put(Uuid(partition.uuid)))
 
-        # An operator may create several at once; the transaction repeats itself if another one took the name meanwhile.
+        # An operator may create several at once; the transaction is repeated if another one took the name in the
+        # meantime.
         await self._commit(caller, body)
         return await self._generation(record, partition)
 
@@ -126,13 +129,15 @@ class Admin:
             if entry is None:
                 raise NotFound(f"there is no partition {uuid}")
             if expected_generation not in (0, entry.version):
-                raise Stale(f"partition {uuid} is at generation {entry.version}, not {expected_generation}; look again")
+                raise Stale(
+                    f"partition {uuid} is at generation {entry.version}, not {expected_generation}; read it again"
+                )
             old = self._places.partitions.by_name(record.decode(entry.value).name).record
             name = self._places.partitions.by_name(new_name).record
             # The check of the record alone would let two partitions get one name.
             if old.path != name.path:
                 if await txn.get(name.path) is not None:
-                    raise AlreadyExists(f"a partition {new_name} exists")
+                    raise AlreadyExists(f"a partition {new_name} already exists")
                 txn.do(old.delete(), name.put(Uuid(uuid)))
             txn.do(record.put(partition))
 
@@ -142,8 +147,8 @@ class Admin:
     async def delete_partition(self, caller: model.Caller, uuid: str) -> None:
         """Delete a partition, its quotas and its definitions. Raise NotFound, or Unmet while it contains objects.
 
-        What exceeds one commit goes in several, and the partition itself goes in the last: if that is not reached, the
-        partition is there to be deleted again.
+        A large deletion takes several commits, the last of which deletes the partition itself: if the deletion is
+        interrupted, the partition still exists and can be deleted again.
         """
         self.allow(caller)
         while not await self._commit(caller, partial(self._delete_portion, uuid)):
@@ -155,21 +160,22 @@ class Admin:
         entry = await txn.get(record.path)
         if entry is None:
             raise NotFound(f"there is no partition {uuid}")
-        await txn.get(self._places.journal.revision.path)  # so that nothing else is written meanwhile
+        # With this read, the commit conflicts with every concurrent write to the inventory.
+        await txn.get(self._places.journal.revision.path)
         if await self._facts.store.scan(tree.objects.path, limit=1):
             raise Unmet(f"partition {uuid} has objects; delete them first")
         quotas = await self._facts.store.list(self._places.leases.quotas(uuid).path)
-        # A quota of a partition that is gone would hold for a later one with the same uuid.
+        # Quotas are deleted as well, because they would apply to a later partition with the same uuid.
         parts = list[list[Op]]()
         for index in await self._facts.store.list(tree.definitions.path):
             definition = self._places.definitions.by_uuid(Uuid.from_wire(index.value).uuid).record
             parts.append([Delete(index.path), definition.delete()])
-        # Quotas go as late as possible: should the deletion end between two commits, the partition keeps its limits.
+        # Quotas are deleted last: if the deletion is interrupted between two commits, the partition keeps its limits.
         parts += [[Delete(quota.path)] for quota in quotas]
         for part in parts[:PARTS_MAX]:
             txn.do(*part)
         if len(parts) - len(quotas) < PARTS_MAX and quotas:
-            # As with every change of quotas, a lease that is being given is decided again.
+            # As with every change of quotas, this makes a concurrent decision on a lease start again.
             txn.do(self._places.leases.active.ledger.put(Marker()))
         if len(parts) > PARTS_MAX:
             return False
@@ -192,7 +198,7 @@ class Admin:
 
         async def body(txn: Txn) -> None:
             entry = await txn.get(address.path)
-            # Such a change would move the names of all its objects to other places.
+            # Such a change would move the name entries of all its objects.
             if entry is not None and address.decode(entry.value).per_project != type.per_project:
                 await self._unused(txn, type.code)
             txn.do(address.put(type))
@@ -207,7 +213,7 @@ class Admin:
         address = self._places.types.provider(type.code).record
 
         async def body(txn: Txn) -> None:
-            # The read makes the transaction fail if another one changes the type.
+            # The read makes the transaction fail if another one changes the type concurrently.
             await txn.get(address.path)
             txn.do(address.put(type))
 
@@ -230,7 +236,8 @@ class Admin:
         await self._commit(caller, body)
 
     async def _unused(self, txn: Txn, code: str) -> None:
-        await txn.get(self._places.journal.revision.path)  # so that nothing else is written meanwhile
+        # With this read, the commit conflicts with every concurrent write to the inventory.
+        await txn.get(self._places.journal.revision.path)
         for partition, _ in await self.partitions():
             names_of = self._places.partitions.tree(partition.uuid).objects.by_type(code).path
             if await self._facts.store.scan(names_of, limit=1):
@@ -239,7 +246,8 @@ class Admin:
     # ---- definitions
 
     async def definition(self, place: DefinitionScope, *, exact: bool) -> tuple[DefinitionScope, model.Definition]:
-        """Return the definition set exactly there, or, unless `exact`, the one that applies there. Raise NotFound."""
+        """Return the definition that is set for exactly this scope or, unless `exact`, the one that applies to it.
+        Raise NotFound."""
         basis = Basis(self._facts)
         found = await basis.resolve(place.partition, place.type, place.kind)
         if found is None or (exact and found[0].path != place.address(self._places).path):
@@ -251,10 +259,9 @@ class Admin:
     async def set_definition(
         self, caller: model.Caller, place: DefinitionScope, definition: model.Definition
     ) -> model.Definition:
-        """Set a definition, replacing the one in its place; without a uuid, it gets one. Raise Invalid, Unmet or
-        AlreadyExists.
+        """Set a definition, replacing the one with the same scope. Raise Invalid, Unmet or AlreadyExists.
 
-        The caller's roles are those held in the place's partition.
+        The caller's roles are those in the partition of the scope.
         """
         self.allow(caller)
         definitions.check(definition)
@@ -265,9 +272,9 @@ class Admin:
             await self._place_exists(txn, place)
             old = await txn.get(index.path)
             former = index.decode(old.value).uuid if old else ""
-            # A uuid names one definition, wherever it applies; a second use would change both.
+            # A uuid names one definition; using it for a second scope would change the first one, too.
             if await txn.get(record.path) is not None and former != definition.uuid:
-                raise AlreadyExists(f"a definition {definition.uuid} exists, for something else")
+                raise AlreadyExists(f"a definition {definition.uuid} already exists for another scope")
             if former and former != definition.uuid:
                 txn.do(self._places.definitions.by_uuid(former).record.delete())
             txn.do(index.put(Uuid(definition.uuid)), record.put(definition))
@@ -300,17 +307,17 @@ class Admin:
             if await txn.get(kind.path) is None:
                 raise Unmet(f"there is no provider type {place.kind!r}")
 
-    # ---- all of them
+    # ---- all kinds
 
     async def begin(self) -> None:
-        """Write what every inventory starts with, unless it exists."""
+        """Write the initial types and the default definition, unless they exist."""
         types = self._places.types
         put = [(types.object(one.code).record, one) for one in model.BUILT_IN_TYPES]
         puts = [address.put(one) for address, one in put]
         puts += [types.provider(one.code).record.put(one) for one in model.BUILT_IN_PROVIDER_TYPES]
         default = self._places.definitions.by_type(model.PROVIDER).default
 
-        # An inventory may have been begun by another server, or by an older version that had fewer types.
+        # Another server, or an older version with fewer types, may have initialized the inventory.
         async def body(txn: Txn) -> None:
             for op in puts:
                 if await txn.get(op.path) is None:
@@ -324,9 +331,9 @@ class Admin:
         await self._journal.begin()
 
     async def _commit(self, caller: model.Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
-        """Commit with an entry in the journal. Raise Stale if others keep writing."""
+        """Commit with an entry in the journal. Raise Stale if concurrent writes keep interfering."""
 
-        # Without an entry in the journal, other servers would keep what they read before.
+        # Without an entry in the journal, other servers would keep outdated entries in their caches.
         async def journaled(txn: Txn) -> T:
             result = await body(txn)
             txn.do(*self._journal.ops(fresh(), Recorded((), caller.user, caller.project, self._clock())))
@@ -335,8 +342,8 @@ class Admin:
         try:
             return await self._facts.store.transact(journaled)
         except Conflict as error:
-            raise Stale("this changes faster than it can be written; try again") from error
-        # Even a failed attempt shows that others write, so what was read may be old.
+            raise Stale("it changes faster than it can be written; try again") from error
+        # Even a failed attempt shows that others write, so the cached entries may be outdated.
         finally:
             self._facts.forget()
 
@@ -352,7 +359,7 @@ class Admin:
         """Check that the caller is an operator. Raise PermissionDenied."""
         if not caller.operator:
             raise PermissionDenied(
-                f"{caller.user or 'this caller'} has neither the role operator nor admin; this needs one"
+                f"{caller.user or 'this caller'} has neither the role operator nor admin, one of which is required"
             )
 
 

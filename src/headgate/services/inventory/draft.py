@@ -1,4 +1,4 @@
-"""Prepare one commit: steps are applied one after the other to the contents of the store, all or none."""
+"""Prepare one commit: apply all steps, one after the other, to the contents of the store, or none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Create(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """Describe a change of one object. Empty members leave it as it is."""
+    """Describe a change of one object. Empty members change nothing."""
 
     uuid: str
     expected_generation: int = 0
@@ -67,7 +67,7 @@ class InventoryDraft:
     at_ms: int
     stored: Mapping[str, Entry | None]
     compatible: bool = False
-    """Accept a provider without a type, which programs of runm-metadata do not send: they have checked it
+    """Accept a provider without a type: clients of runm-metadata do not send the type, and check the provider
     themselves."""
     checks: dict[str, At] = field(default_factory=dict)
     puts: dict[str, bytes] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class InventoryDraft:
             case Create(object):
                 await self._create(object)
             case Update():
-                # The steps before are included, so a step may change what an earlier one made.
+                # The result includes earlier steps, so a step may change an object that an earlier step created.
                 old = self._changeable(step.uuid, step.expected_generation)
                 await self._replace(old, step.applied(old), {*step.set_properties, *step.remove_properties})
             case Remove():
@@ -97,11 +97,11 @@ class InventoryDraft:
         """Return the operations of the commit. Raise Invalid if they do not fit into one."""
         found: list[Op] = [Delete(path) for path in sorted(self.deletes)]
         found += [Put(path, value) for path, value in sorted(self.puts.items())]
-        # The limit is the store's; the caller can split the steps, but only they know which belong together.
+        # The store has this limit, and only the caller knows which steps belong together.
         if len(found) > OPS_MAX - RESERVED_OPS:
             raise names.Invalid(
-                f"this needs {len(found)} entries in one commit, which has at most {OPS_MAX - RESERVED_OPS}; "
-                "do it in several steps, or with fewer properties and tags"
+                f"this needs {len(found)} entries in one commit, which may have at most {OPS_MAX - RESERVED_OPS}; "
+                "split the request, or use fewer properties and tags"
             )
         return found
 
@@ -110,16 +110,20 @@ class InventoryDraft:
             raise Unmet(f"there is no partition {object.partition}")
         per_project = await self._per_project(object.type)
         if per_project and not object.project:
-            raise names.Invalid(f"objects of type {object.type} belong to a project; say which")
+            raise names.Invalid(f"objects of type {object.type} belong to a project; set `project`")
         if owned(object, self.caller) is None:
-            raise PermissionDenied(f"{self.caller.user} of {self.caller.project} may not create objects there")
+            raise PermissionDenied(
+                f"{self.caller.user} of project {self.caller.project} may not create objects in this partition or "
+                "project"
+            )
         self._allow(object)
         await self._check(None, object, object.properties)
         record = self.places.objects.by_uuid(object.uuid).record.path
-        # The uuid and the name are checked by the absence of their entries, so two callers cannot both create them.
-        self._fresh(record, f"an object with the uuid {object.uuid} exists")
+        # The commit requires that the entries of the uuid and the name do not exist, so two callers cannot both create
+        # them.
+        self._fresh(record, f"an object with the uuid {object.uuid} already exists")
         indexes = entries.indexes(self.places, object, per_project)
-        self._fresh(next(iter(indexes)), f"{object.type} {object.name} exists")
+        self._fresh(next(iter(indexes)), f"{object.type} {object.name} already exists")
         self._write(object, {}, indexes, ObjectHistory(), JournalKind.CREATED)
         self.changes.append(ObjectChange(JournalKind.CREATED, None, object))
         self.results.append(object)
@@ -127,10 +131,10 @@ class InventoryDraft:
     async def _replace(self, old: Object, new: Object, named: Collection[str]) -> None:
         per_project = await self._per_project(old.type)
         await self._check(old, new, named)
-        # Renaming frees the old name in the same commit, so no other object can have either meanwhile.
+        # Renaming frees the old name in the same commit, so no other object can take either name in between.
         name = entries.name(self.places, new, per_project).path
         if new.name != old.name:
-            self._fresh(name, f"{new.type} {new.name} exists")
+            self._fresh(name, f"{new.type} {new.name} already exists")
         before = entries.indexes(self.places, old, per_project)
         after = entries.indexes(self.places, new, per_project)
         self._write(new, before, after, self._history(old.uuid), JournalKind.UPDATED)
@@ -140,13 +144,13 @@ class InventoryDraft:
     async def _remove(self, old: Object) -> None:
         per_project = await self._per_project(old.type)
         definition = await self.basis.definition(old.partition, old.type, old.kind)
-        # Deleting would be a way to remove what the caller may not write.
+        # Otherwise, deleting the object would be a way to remove properties that the caller may not write.
         if locked := unwritable(old.properties, {}, definition, self.caller):
-            # The names of hidden properties are hidden, too.
+            # The names of hidden properties are also hidden.
             shown = sorted(set(locked) - hidden(definition, self.caller))
             which = f": {', '.join(shown)}" if shown else ""
             raise PermissionDenied(f"{old.name} has properties that {self.caller.user} may not remove{which}")
-        # Reports on an object go with it: a later one with its uuid would inherit a bad name.
+        # The reports on an object are deleted with it, because a later object with its uuid would inherit them.
         reports = [places.object(old.uuid).record.path for places in (self.places.health, self.places.probes)]
         self._erase([*entries.indexes(self.places, old, per_project), *self._own(old.uuid), *reports])
         self._now[old.uuid] = None
@@ -164,7 +168,7 @@ class InventoryDraft:
         record, history = self._own(new.uuid)
         event = InventoryEvent(kind, new, self.caller.user, self.caller.project, self.at_ms)
         self._erase([path for path in before if path not in after])
-        # An index entry without a new value is not written, so an update costs operations only for what it changes.
+        # Unchanged index entries are not written, so an update costs operations only for what it changes.
         added = {path: value for path, value in after.items() if before.get(path) != value}
         for path, value in {**added, record: new.to_wire(), history: past.and_then(event).to_wire()}.items():
             self.deletes.discard(path)
@@ -180,7 +184,7 @@ class InventoryDraft:
         return self.places.objects.by_uuid(uuid).record.path, self.places.history.object(uuid).record.path
 
     def _fresh(self, path: str, taken: str) -> None:
-        """Check that nothing is there, or that an earlier step removes it."""
+        """Check that the path has no entry, or that an earlier step removes it."""
         if path in self.puts:
             raise AlreadyExists(taken)
         # A name that an earlier step frees may be taken without a check: the deletion is in the same commit.
@@ -189,7 +193,7 @@ class InventoryDraft:
             self.created.add(path)
 
     def _known(self, uuid: str, expected_generation: int) -> Object:
-        """Return the object as it is after the steps so far. Raise NotFound, Stale or PermissionDenied."""
+        """Return the object as the steps so far have left it. Raise NotFound, Stale or PermissionDenied."""
         address = self.places.objects.by_uuid(uuid).record
         entry = self.stored.get(address.path)
         if uuid in self._now:
@@ -199,11 +203,11 @@ class InventoryDraft:
             if entry is not None:
                 # The history needs no check of its own, since it is written only together with the record.
                 self.checks[address.path] = At(address.path, entry.version)
-        # Both cases have one answer, so nobody learns which uuids other projects use.
+        # Both cases have the same answer, so that nobody learns which uuids other projects use.
         if found is None or owned(found, self.caller) is None:
             raise NotFound(f"there is no object {uuid}")
         if expected_generation and entry is not None and entry.version != expected_generation:
-            raise Stale(f"{found.name} is at generation {entry.version}, not {expected_generation}; look again")
+            raise Stale(f"{found.name} is at generation {entry.version}, not {expected_generation}; read it again")
         return found
 
     def _changeable(self, uuid: str, expected_generation: int) -> Object:
@@ -218,12 +222,14 @@ class InventoryDraft:
         if self.caller.operator:
             return
         if object.type == PROVIDER or not object.project:
-            whose = "providers are" if object.type == PROVIDER else f"{object.name} belongs to no project and is"
-            raise PermissionDenied(f"{whose} an operator's to write; {self.caller.user} has not the role operator here")
+            what = "providers" if object.type == PROVIDER else f"{object.name}, which belongs to no project"
+            raise PermissionDenied(
+                f"only operators may change {what}; {self.caller.user} does not have the role operator here"
+            )
 
     def _history(self, uuid: str) -> ObjectHistory:
         address = self.places.history.object(uuid).record
-        # The history of an earlier step of this draft is not in the store yet.
+        # An earlier step of this draft may have added history that is not in the store yet.
         if address.path in self.puts:
             return address.decode(self.puts[address.path])
         entry = self.stored.get(address.path)
@@ -245,37 +251,38 @@ class InventoryDraft:
         definition = await self.basis.definition(new.partition, new.type, new.kind)
         secret = hidden(definition, self.caller)
         self._writable(old, new, definition, named)
-        # The rules of the former kind hold as well: changing the kind would otherwise be a way around them.
+        # The rules of the former kind apply as well; otherwise, changing the kind would be a way around them.
         if old is not None and old.kind != new.kind:
             former = await self.basis.definition(old.partition, old.type, old.kind)
             self._writable(old, new, former, named)
             if hidden(former, self.caller) & before.keys():
                 raise PermissionDenied(
-                    f"{self.caller.user} may not change the kind of {new.name}: not all of it is shown to them"
+                    f"{self.caller.user} may not change the kind of {new.name}: some of its properties are hidden from "
+                    "this user"
                 )
-        untold = self.compatible and new.type == PROVIDER and not new.kind
-        if definition is not None and definition.schema and not untold:
+        untyped = self.compatible and new.type == PROVIDER and not new.kind
+        if definition is not None and definition.schema and not untyped:
             schema(definition.schema).check(new, secret)
 
     def _writable(self, old: Object | None, new: Object, definition: Definition | None, named: Collection[str]) -> None:
         """Refuse properties that the caller may not write. Raise PermissionDenied."""
         before = old.properties if old else {}
         if locked := unwritable(before, new.properties, definition, self.caller, named):
-            raise PermissionDenied(f"{self.caller.user} may not set {', '.join(locked)} of {new.name}")
+            raise PermissionDenied(f"{self.caller.user} may not set {', '.join(locked)} on {new.name}")
         was, now = operated(old), operated(new)
         if was == now or self.caller.operator:
             return
         changed = sorted(key for key in was.keys() | now.keys() if was.get(key) != now.get(key))
         raise PermissionDenied(
-            f"{', '.join(changed)} of {new.name}: how machines are reached and what is run on them is an operator's to "
-            f"write; {self.caller.user} has not the role operator here"
+            f"{', '.join(changed)} of {new.name}: only operators may change how machines are reached and what runs on "
+            f"them; {self.caller.user} does not have the role operator here"
         )
 
 
 def owned(object: Object, caller: Caller) -> Object | None:
-    """Return the object if the caller may see it: if it is in their partition and project, or in no project.
+    """Return the object if the caller may see it: if it is in the caller's partition and project, or in no project.
 
-    Administrators own the objects of every project; only operators change objects without a project.
+    Administrators may see the objects of every project; only operators may change objects without a project.
     """
     if object.partition != caller.partition:
         return None
@@ -289,12 +296,12 @@ def parts(objects: Sequence[Object]) -> list[list[str]]:
 
 
 def numbered_parts(steps: Sequence[Step]) -> list[list[int]]:
-    """Return groups of numbers of steps, each as large as surely fits into one commit, or a single step."""
+    """Return groups of step numbers; each group certainly fits into one commit, or is a single step."""
     return _packed([_ops_max(step) for step in steps])
 
 
 def _ops_max(step: Step) -> int:
-    """Return how many operations a step needs at most."""
+    """Return the largest number of operations that a step may need."""
     match step:
         case Create(object):
             return len(object.properties) + len(object.tags) + 3
@@ -302,7 +309,7 @@ def _ops_max(step: Step) -> int:
             tags = len(step.add_tags) + len(step.remove_tags)
             return 2 * (len(step.set_properties) + 1) + len(step.remove_properties) + tags + 4
         case Remove():
-            # What the object has is unknown here, so it counts as one with as much as an object may have.
+            # The object's properties and tags are unknown here, so it counts as one with the maximum number.
             return names.ATTRIBUTES_MAX + 4
         case _:
             assert_never(step)
@@ -312,7 +319,7 @@ def _packed(sizes: Sequence[int]) -> list[list[int]]:
     """Return the numbers from 0, in order, in groups that fit into one commit."""
     found: list[list[int]] = []
     room = 0
-    # A step that is too large for any commit gets one of its own, and is refused there.
+    # A step that is too large for any commit gets its own group, and is refused there.
     for number, size in enumerate(sizes):
         if not found or size > room:
             found.append([])

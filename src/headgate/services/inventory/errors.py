@@ -1,4 +1,4 @@
-"""Define why requests are refused; each error is one status on the wire. The texts are for the person who asked."""
+"""Define the errors of requests; each is one status on the wire. The messages are for the caller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stale(InventoryError):
 
 
 class Unmet(InventoryError):
-    """Report that something required is missing or in the way: a partition, a type, or objects that still exist."""
+    """Report that a precondition is not met: a partition or type is missing, or objects still exist."""
 
 
 class Broad(InventoryError):
@@ -38,4 +38,4 @@ class Broad(InventoryError):
 
 
 class MomentExpired(InventoryError):
-    """Report that the moment is no longer kept: start again."""
+    """Report that the journal no longer goes back to this moment: start again."""

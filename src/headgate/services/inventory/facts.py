@@ -1,6 +1,6 @@
-"""Cache what objects depend on: partitions, types and definitions.
+"""Cache the entities that objects depend on: partitions, types and definitions.
 
-Each is read once, kept, and checked again by every commit.
+Each is read once and cached, and every commit checks that it is unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENTRIES_MAX = 10_000
 
 
 class InventoryFacts:
-    """Cache entries as last read. A writer that relied on an outdated one loses its commit, calls `forget`, and
+    """Cache entries. The commit of a writer that relied on an outdated entry fails; the writer then calls `forget` and
     reads again."""
 
     def __init__(self, store: Store, places: InventoryMap) -> None:
@@ -46,14 +46,15 @@ class InventoryFacts:
             entries = await self.store.get_many([one.path for one in missing])
             for address, entry in zip(missing, entries, strict=True):
                 found[address.path] = (entry, address.decode(entry.value) if entry else None)
-            if epoch == self._epoch:  # otherwise it may precede the reported change
+            # If `forget` was called during the read, the entries may be older than the reported change.
+            if epoch == self._epoch:
                 if len(self._entries) + len(found) > ENTRIES_MAX:
                     self._entries.clear()
                 self._entries |= found
         return [found[address.path] for address in addresses]
 
     async def resolved(self, key: _DefinitionKey) -> _Resolved:
-        """Return the definition that applies and what it depends on; the answer is cached."""
+        """Return the applicable definition and the checks that it depends on; the result is cached."""
         resolved = self._resolved.get(key)
         if resolved is None:
             epoch, basis = self._epoch, Basis(self)
@@ -63,7 +64,7 @@ class InventoryFacts:
         return resolved
 
     async def listing(self, directory: str) -> Sequence[Entry]:
-        """Return the subtree, cached like entries."""
+        """Return the entries of a subtree, cached like single entries."""
         entries = self._listed.get(directory)
         if entries is None:
             epoch = self._epoch
@@ -78,14 +79,14 @@ class InventoryFacts:
         return sorted(found, key=lambda one: one.code)
 
     async def kinds(self, partition: str, type: str) -> set[str]:
-        """Return the kinds that have a definition of their own, in the partition or everywhere."""
+        """Return the kinds that have their own definition, in the partition or in all partitions."""
         here = self.places.partitions.tree(partition).definitions.by_type(type).by_type.path
         everywhere = self.places.definitions.by_type(type).by_type.path
         return {last(one.path) for path in (here, everywhere) for one in await self.listing(path)}
 
 
 class Basis:
-    """Record what one decision depends on: every fact that was read becomes a check of the commit."""
+    """Record what one decision depends on: every entry that was read becomes a check of the commit."""
 
     def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
@@ -109,8 +110,8 @@ class Basis:
         return await self._one(self.places.types.provider(code).record)
 
     async def definition(self, partition: str, type: str, kind: str) -> Definition | None:
-        """Return the definition that applies: of partition and kind, of the partition, of the kind, or of the type;
-        otherwise None."""
+        """Return the applicable definition: that for the partition and kind, the partition, the kind, or the type; None
+        if there is none."""
         found, checks = await self._facts.resolved((partition, type, kind))
         self.checks |= checks
         return found[1] if found else None
@@ -131,7 +132,7 @@ class Basis:
     async def _several(self, addresses: Sequence[Address[R]]) -> list[R | None]:
         found = await self._facts.read(addresses)
         for address, (entry, _) in zip(addresses, found, strict=True):
-            # Absence is checked, too: a more specific definition may be added before the commit.
+            # Absence is also checked, because a more specific definition may be added before the commit.
             self.checks[address.path] = At(address.path, entry.version if entry else None)
         return [record for _, record in found]
 
@@ -141,8 +142,8 @@ _Resolved = tuple[tuple[Address[Uuid], Definition] | None, dict[str, At]]
 
 
 def definition_places(places: InventoryMap, partition: str, type: str, kind: str) -> list[Address[Uuid]]:
-    """Return where such objects may be defined, most specific first. Without a partition, return the places that
-    apply to all."""
+    """Return the places of definitions for such objects, most specific first. Without a partition, return only those
+    that apply to all partitions."""
     everywhere = places.definitions.by_type(type)
     indexes = [places.partitions.tree(partition).definitions.by_type(type)] if partition else []
     return [

@@ -15,7 +15,7 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
 @dataclass(frozen=True, slots=True)
 class InventoryFinding:
-    """Describe one error of the indexes. Without `repair`, only a person can tell what is right."""
+    """Describe one error in the indexes. Without `repair`, only a person can decide what is correct."""
 
     path: str
     what: str
@@ -37,7 +37,7 @@ class _Records:
 
 
 def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFinding]:
-    """Examine all entries below the root, which must be of one moment."""
+    """Examine all entries below the root, which must come from one snapshot."""
     by_path = {entry.path: entry for entry in found}
     records, findings = _Records(), []
     for entry in by_path.values():
@@ -52,7 +52,7 @@ def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFindi
             what = (
                 "missing" if current is None else f"leads to {current.value.decode('ascii', 'replace')}, not to {uuid}"
             )
-            # The repair is valid only while the record is as it was read.
+            # The repair is valid only while the record is unchanged.
             checks = (records.source[uuid], At(path, current.version if current else None))
             findings.append(InventoryFinding(path, what, Put(path, value), checks))
     findings += _stray(places, by_path, records, expected)
@@ -60,8 +60,8 @@ def examine(places: InventoryMap, found: Iterable[Entry]) -> list[InventoryFindi
 
 
 async def repair(store: Store, findings: Iterable[InventoryFinding]) -> tuple[int, int]:
-    """Repair the findings. Return how many were repaired, and how many were not because their entries changed
-    meanwhile."""
+    """Repair the findings. Return how many were repaired, and how many were not because their entries have changed in
+    the meantime."""
     done = missed = 0
     for finding in findings:
         if finding.repair is None:
@@ -69,14 +69,14 @@ async def repair(store: Store, findings: Iterable[InventoryFinding]) -> tuple[in
         try:
             await store.commit(finding.checks, [finding.repair])
             done += 1
-        # Somebody has written it since, perhaps correctly; the next examination tells.
+        # Somebody has written the entry since, perhaps correctly; the next examination finds out.
         except Conflict:
             missed += 1
     return done, missed
 
 
 def _read(places: InventoryMap, entry: Entry, records: _Records) -> InventoryFinding | None:
-    """Add a record. Return a finding if it cannot be read, or is not on the map."""
+    """Add a record. Return a finding if it cannot be read or is not on the map."""
     located = locate(InventoryMap, places.path, entry.path)
     if located is None or located.place is None or located.rest:
         return InventoryFinding(entry.path, "not on the map")
@@ -101,7 +101,7 @@ def _read(places: InventoryMap, entry: Entry, records: _Records) -> InventoryFin
 
 
 def _decoded(places: InventoryMap, entry: Entry, uuid: str) -> Partition | ObjectType | Object | Definition | None:
-    """Return the record if the entry is one from which indexes are made."""
+    """Return the record if indexes are derived from it."""
     directory = entry.path.rpartition("/")[0]
     if directory == places.partitions.by_uuid.path:
         return places.partitions.by_uuid(uuid).record.decode(entry.value)
@@ -121,7 +121,7 @@ def _expect(
     requires it."""
     for partition in records.partitions.values():
         name = places.partitions.by_name(partition.name).record
-        # No repair can tell which of the two is to keep the name.
+        # No repair can determine which of the two should keep the name.
         if name.path in expected:
             yield InventoryFinding(name.path, f"partitions {expected[name.path][1]} and {partition.uuid} have one name")
         expected.setdefault(name.path, (Uuid(partition.uuid).to_wire(), partition.uuid))
@@ -129,12 +129,12 @@ def _expect(
         record = places.objects.by_uuid(uuid).record.path
         type = records.types.get(object.type)
         if object.uuid != uuid:
-            yield InventoryFinding(record, f"says that it is {object.uuid}")
+            yield InventoryFinding(record, f"contains another uuid, {object.uuid}")
         if object.partition not in records.partitions:
             yield InventoryFinding(record, f"is in partition {object.partition}, which does not exist")
         if type is None:
             yield InventoryFinding(record, f"is of type {object.type}, which does not exist")
-            # Without its type, nobody knows whether the names of its objects are unique in a project or in a partition.
+            # Without the type, it is unknown whether names are unique within a project or within a partition.
             continue
         for path, value in entries.indexes(places, object, type.per_project).items():
             if path in expected:
@@ -148,7 +148,7 @@ def _stray(
     records: _Records,
     expected: Mapping[str, tuple[bytes, str]],
 ) -> Iterator[InventoryFinding]:
-    """Yield findings for entries that lead to nothing."""
+    """Yield findings for index entries that lead to nothing, and for records that no index leads to."""
     used: set[str] = set()
     for path, entry in by_path.items():
         located = locate(InventoryMap, places.path, path)
@@ -156,20 +156,20 @@ def _stray(
             continue
         own = (At(path, entry.version),)
         within = places.relative(path).split("/")
-        # They are of an object, but no index leads to them, so nothing else would find them.
+        # These belong to an object, but no index leads to them, so nothing else would find them.
         if within[0] in ("history", "health", "probes") and within[-1] not in records.objects:
-            yield InventoryFinding(path, "is of an object that does not exist", Delete(path), own)
+            yield InventoryFinding(path, "belongs to an object that does not exist", Delete(path), own)
         elif within[0] == "partitions" and located.keys and "definitions" not in within[:3] and _is_index(within):
-            yield InventoryFinding(path, "leads to nothing that has it", Delete(path), own)
+            yield InventoryFinding(path, "is an index entry that matches no record", Delete(path), own)
         elif "definitions" in within[:3] and within[-2:-1] != ["by-uuid"]:
             uuid = entry.value.decode("ascii", "replace")
             used.add(uuid)
             if uuid not in records.definitions:
                 yield InventoryFinding(path, f"leads to definition {uuid}, which does not exist", Delete(path), own)
-    # Indexes name definitions; one that no index names applies to nothing.
+    # Definitions apply only through indexes, so one that no index names applies to nothing.
     for uuid in sorted(records.definitions - used):
         record = records.source[uuid]
-        yield InventoryFinding(record.path, "is a definition of nothing", Delete(record.path), (record,))
+        yield InventoryFinding(record.path, "is a definition that applies to nothing", Delete(record.path), (record,))
 
 
 def _is_index(within: list[str]) -> bool:

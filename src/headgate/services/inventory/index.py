@@ -1,6 +1,6 @@
 """Order the matches of a query: index by index, each in its own order.
 
-So the cost of a page depends on its size only.
+The cost of a page therefore depends only on its size.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class Condition:
     filter: Filter
 
     def matches(self, seen: Object) -> bool:
-        """Return whether the object, as the caller sees it, matches."""
+        """Return whether the object matches, in the form that the caller sees."""
         return self.partition == seen.partition and self.type == seen.type and self.filter.matches(seen)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexQuery:
-    """Hold conditions of which one must match. `shown` gives what the caller may see of an object."""
+    """Hold conditions, one of which must match. `shown` returns the part of an object that the caller may see."""
 
     conditions: Sequence[Condition]
     scopes: dict[str, bool]
@@ -66,7 +66,7 @@ class IndexScan:
     uuids: tuple[str, ...] = ()
     """Uuids of the objects to read instead of a directory."""
     exact: bool = False
-    """Whether only the one entry whose name equals `begins` is read."""
+    """Whether only the entry whose name equals `begins` is read."""
 
     @property
     def path(self) -> str:
@@ -75,13 +75,13 @@ class IndexScan:
 
     def uuid(self, entry: Entry) -> str:
         """Return the uuid of the object that an entry leads to."""
-        # Entries of names have the uuid as value; markers and records have it as their own name.
+        # Name entries contain the uuid as their value; markers and records have it as their own name.
         if self.posting is None and entry.value and len(entry.value) == 32:
             return entry.value.decode("ascii", "replace")
         return entry.path.rpartition("/")[2]
 
     def place(self, places: InventoryMap, object: Object, per_project: bool) -> str | None:
-        """Return the place of the object in the scan; None if it is not there."""
+        """Return the place of the object in the scan; None if the scan does not include it."""
         if self.uuids:
             return object.uuid if object.uuid in self.uuids else None
         if self.posting is not None:
@@ -91,14 +91,14 @@ class IndexScan:
         else:
             path = entries.name(places, object, per_project).path
         if path is None or not path.startswith(self.path):
-            # An object may be in the list's directory without being in the range that is scanned.
+            # An object may be in the list's directory but outside the scanned range.
             return None
         within = path[len(self.directory) + 1 :]
         return None if self.exact and within != self.begins else within
 
 
 def direct(condition: Condition) -> bool:
-    """Return whether an index leads to its matches without going through all objects of the type."""
+    """Return whether an index leads to its matches without a scan of all objects of the type."""
     wanted = condition.filter
     return (
         wanted.uuids is not None
@@ -108,29 +108,30 @@ def direct(condition: Condition) -> bool:
 
 
 def unions(query: IndexQuery, condition: Condition) -> list[tuple[PostingFilter, ...]]:
-    """Return unions of lists; each union contains all matches."""
+    """Return unions of posting lists; each union contains all matches."""
     secret = query.secret(condition)
     found = postings(condition.filter.wanted)
-    # A scan by a hidden property would tell, by its order and by its cost, which objects have the value.
+    # The order and the cost of a scan by a hidden property would reveal which objects have the value.
     return [union for union in found if not any(one.kind != "tag" and one.key in secret for one in union)]
 
 
 Values = Sequence[Sequence[str]]
-"""For each condition, the values of a property among which its matches are, in order; empty if unknown."""
+"""For each condition, the possible values of the property that its matches have, in order; empty if unknown."""
 
 
 def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: Values) -> list[IndexScan]:
-    """Return the scans that yield all matches. `plan` names for each condition the union of lists to use; -1: none.
+    """Return the scans that yield all matches. `plan` has, for each condition, the number of the union to use; -1:
+    none.
 
-    For a condition without one, all objects of its type are examined, once for all conditions that need it.
+    For a condition without a union, all objects of its type are examined, once for all conditions that need this.
     """
     planned = list(zip(query.conditions, plan, values, strict=True))
     full_roots = {_root(places, one) for one, chosen, _ in planned if chosen < 0 and not direct(one)}
-    # A directory that contains another one is scanned instead of both.
+    # If one directory contains another one, only the containing one is scanned.
     apart = {root for root in full_roots if not any(root.startswith(f"{other}/") for other in full_roots)}
     narrow: list[IndexScan] = []
     for condition, chosen, among in planned:
-        # Its objects are found by the scan of the whole directory anyway.
+        # The scan of the entire directory finds its objects anyway.
         if any(f"{_root(places, condition)}/".startswith(f"{root}/") for root in apart):
             continue
         if direct(condition):
@@ -140,7 +141,7 @@ def scans(places: InventoryMap, query: IndexQuery, plan: Sequence[int], values: 
         if among:
             union = tuple(PostingFilter("item", union[0].key, value) for value in among)
         narrow += [scan(places, condition, one) for one in union]
-    # The order of scans is part of the position on a page, so it must be the same for each page.
+    # A page's position depends on the order of scans, so the order must be the same for each page.
     return [*map(IndexScan, sorted(apart, key=lambda root: f"{root}/")), *dict.fromkeys(narrow)]
 
 
@@ -150,18 +151,18 @@ def ranged(query: IndexQuery, condition: Condition, chosen: int) -> PostingFilte
         return None
     union = unions(query, condition)[chosen]
     keys = {item.key for item in condition.filter.wanted.require_items if item.order}
-    # Only with a single list can its order be replaced by that of the numbers.
+    # Only the order of a single list can be replaced by the order of the numbers.
     return union[0] if len(union) == 1 and union[0].kind == "key" and union[0].key in keys else None
 
 
 def in_range(condition: Condition, key: str, value: str) -> bool:
-    """Return whether a value is in all ranges that are required of a property."""
+    """Return whether a value is in all ranges that the condition requires for a property."""
     items = [item for item in condition.filter.wanted.require_items if item.order and item.key == key]
     return all(item.allows(value) for item in items)
 
 
 def _root(places: InventoryMap, condition: Condition) -> str:
-    """Return the directory with the names of all matches."""
+    """Return the directory that contains the names of all matches."""
     project = condition.filter.project if condition.per_project and condition.filter.project else None
     return entries.names_of(places, condition.partition, condition.type, project)
 
@@ -176,7 +177,7 @@ def scan(places: InventoryMap, condition: Condition, posting: PostingFilter) -> 
 def _direct_scan(places: InventoryMap, condition: Condition) -> IndexScan:
     wanted = condition.filter
     if wanted.uuids is not None:
-        # An empty list matches nothing, but would make this the scan of a directory; hence one that is no uuid.
+        # An empty list matches nothing, but would turn this into a directory scan; hence a value that is not a uuid.
         return IndexScan("", condition=condition, uuids=tuple(sorted(set(wanted.uuids))) or ("",))
     if wanted.name is not None and _one_directory(condition):
         project = (wanted.project or "") if condition.per_project else None
@@ -189,5 +190,5 @@ def _direct_scan(places: InventoryMap, condition: Condition) -> IndexScan:
 
 
 def _one_directory(condition: Condition) -> bool:
-    """Return whether one directory has all names that may match."""
+    """Return whether one directory contains all names that may match."""
     return not condition.per_project or bool(condition.filter.project)

@@ -1,4 +1,4 @@
-"""Perform the operations of the inventory for callers, independent of the protocol."""
+"""Perform the operations of the inventory for callers, independently of the protocol."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from headgate.store.types import TooLarge
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 """Default and greatest number of objects on one page."""
 BATCH_MAX = 100
-"""Limit of changes that a watcher gets at a time."""
+"""Limit on the changes that a watcher gets at a time."""
 PARTS_MAX = 16
-"""Limit of commits of one request that are under way at a time."""
+"""Limit on the concurrent commits of one request."""
 Outcome = tuple[Object, int] | Exception | None
-"""Outcome of one step: the object and its generation, or why it was refused."""
+"""Outcome of one step: the object and its generation, or the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Inventory:
         compatible: bool = False,
         bounds: SearchBounds = DEFAULTS,
     ) -> None:
-        """Make an inventory. `compatible` uses the definitions of runm-metadata, which validates a provider before
+        """Create an inventory. `compatible` uses the definitions of runm-metadata, which validates a provider before
         its type is deleted."""
         self.places, self.clock = places, clock
         self.journal = Journal(store, places)
@@ -77,10 +77,11 @@ class Inventory:
     # ---- reading
 
     async def get(self, caller: Caller, uuid: str) -> tuple[Object, int]:
-        """Return an object and its generation. Raise NotFound, also for an object that is not the caller's."""
+        """Return an object and its generation. Raise NotFound, also for an object that the caller may not see."""
         address = self.places.objects.by_uuid(uuid).record
         entry = await self.facts.store.get(address.path)
-        # Whatever is not the caller's does not exist for them: another answer would tell that it does.
+        # An object that the caller may not see gets the same answer as a missing one, so as not to reveal that it
+        # exists.
         found = owned(address.decode(entry.value), caller) if entry else None
         if found is None or entry is None:
             raise NotFound(f"there is no object {uuid}")
@@ -105,7 +106,7 @@ class Inventory:
         address = self.places.history.object(uuid).record
         entry = await self.facts.store.get(address.path)
         events = address.decode(entry.value).events if entry else ()
-        # Past states are shown by today's rules, so a property that was hidden since is hidden there, too.
+        # Past states are shown by the current rules, so a property that was hidden later is hidden there, too.
         return [msgspec.structs.replace(event, object=await self._seen(event.object, caller)) for event in events]
 
     # ---- searching
@@ -136,7 +137,7 @@ class Inventory:
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(at.revision if at else None)
         plan = SearchPlan(at.plan, at.values) if at else await self._search.plan(query, moment)
-        # The token's plan numbers the conditions; with other types or partitions, the numbers would mean other ones.
+        # The token's plan refers to conditions by number; with other types or partitions, these would be other ones.
         if not len(plan.chosen) == len(plan.values) == len(query.conditions):
             raise MomentExpired("partitions or types have changed since the last page; start again")
         if sorts:
@@ -168,7 +169,7 @@ class Inventory:
         at: questions.PageToken,
         limit: int,
     ) -> ObjectPage:
-        """Return a page in an order for which there is no index. Raise Broad, Invalid."""
+        """Return a page in an order that has no index. Raise Broad, Invalid."""
         found = self._sorted(query, await self._search.every(query, plan, moment), sorts)
         part, returned = found[at.returned : at.returned + limit], at.returned + limit
         more = (
@@ -191,7 +192,7 @@ class Inventory:
     ) -> AsyncIterator[FoundObject]:
         """Yield all matching objects after the one with the uuid `marker`, at most `limit` if that is set.
 
-        Raise Broad when it takes too long, or for an order that no index has.
+        Raise Broad if it takes too long, or has too many matches for an order that no index has.
         """
         query = await self._questions.query(caller, any)
         moment = await self._search.moment(None)
@@ -203,8 +204,8 @@ class Inventory:
                 yield one
             return
         after = await self._marked(query, plan, marker) if marker else None
-        loop, spent_s = asyncio.get_running_loop(), 0.0  # the reader may take its time
-        # Only the time of our own work counts: a slow reader is not a slow search.
+        loop, spent_s = asyncio.get_running_loop(), 0.0
+        # Only the search itself counts towards the limit; the reader may be slow.
         while spent_s < self._bounds.every_max_s:
             began_s = loop.time()
             part = await self._search.page(query, plan, moment, after, min(left or LIMIT_MAX, LIMIT_MAX))
@@ -216,8 +217,8 @@ class Inventory:
                 return
             after = part.reached
         raise Broad(
-            f"this took longer than {self._bounds.every_max_s:.0f} s; ask for pages: a limit, and a marker to go on "
-            "from"
+            f"this took longer than {self._bounds.every_max_s:.0f} s; request pages, with a limit and the marker at "
+            "which to continue"
         )
 
     async def _marked(self, query: IndexQuery, plan: SearchPlan, marker: str) -> Position:
@@ -237,23 +238,24 @@ class Inventory:
     ) -> AsyncIterator[tuple[list[tuple[ObjectChange, JournalCommit]], int]]:
         """Yield the changes of matching objects after a revision (0: from now on), and the revision reached.
 
-        An object that starts to match is yielded as it is, one that stops matching as it was. Raise MomentExpired.
+        An object that starts to match is yielded in its new state, one that stops matching in its old state. Raise
+        MomentExpired.
         """
         query = await self._questions.query(caller, any)
         if not revision:
-            # What is in the store now must be known here before changes since now can be reported.
+            # The journal must have reached the present before it can report changes since then.
             revision = await self.journal.now()
             await self.journal.wait_for(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
             batch: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:
                 batch += [(one, commit) for one in questions.seen(query, commit)]
-                # A watcher that asked for much gets it in portions, cut between commits.
+                # A watcher that is far behind gets the changes in portions, cut between commits.
                 if len(batch) >= BATCH_MAX:
                     yield batch, commit.revision
                     batch = []
                     await self._search.turns.turn()
-            # Who may see what, and which types there are, may have changed for the commits that follow.
+            # The visibility rules and the types may have changed for the following commits.
             if questions.changes_facts(commits):
                 query = await self._questions.query(caller, any)
             yield batch, reached
@@ -261,17 +263,18 @@ class Inventory:
     # ---- writing
 
     async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
-        """Apply steps like `Writer.apply`, and return what the caller may see."""
+        """Apply steps like `Writer.apply`, and return the parts of the objects that the caller may see."""
         if not steps:
-            raise names.Invalid("there is nothing to do: give at least one step")
+            raise names.Invalid("the request has no steps; give at least one")
         written = await self._writer.apply(caller, steps, validate_only=validate_only)
         objects = [(await self._seen(one, caller), generation) for one, generation in written.objects]
         return Written(tuple(objects), written.revision)
 
     async def apply_in_parts(self, caller: Caller, steps: Sequence[Step]) -> tuple[list[Outcome], int]:
-        """Apply each step as if it were alone, in as few commits as possible, several at a time and in no order.
+        """Apply each step independently of the others, in as few commits as possible, several at a time and in no
+        order.
 
-        Return the outcome of each step, or why it was refused; and the latest moment of the steps that were applied.
+        Return the outcome of each step, and the latest revision of the applied steps.
         """
         outcomes: list[Outcome] = [None] * len(steps)
         revisions = [0]
@@ -282,7 +285,7 @@ class Inventory:
                 await self._search.turns.turn()
                 try:
                     written = await self.apply(caller, [steps[number] for number in numbers])
-                # Some step of the part was refused, so nothing of it was written.
+                # A step of this part was refused, so nothing of the part was written.
                 except (InventoryError, names.Invalid, TooLarge) as error:
                     if len(numbers) == 1:
                         outcomes[numbers[0]] = error
@@ -292,18 +295,19 @@ class Inventory:
                     for number, made in zip(numbers, written.objects, strict=True):
                         outcomes[number] = made
                     return
-            # The place is given back first: with all places taken by parts that retry, nobody would go on.
-            for number in numbers:  # find out which of them it was
+            # The semaphore is released first: if parts that retry held all places, their retries could never start.
+            for number in numbers:
+                # Single steps show which of them was refused.
                 await one([number])
 
         await asyncio.gather(*(one(numbers) for numbers in numbered_parts(steps)))
         return outcomes, max(revisions)
 
     async def remove(self, caller: Caller, uuids: Sequence[str]) -> int:
-        """Delete the objects in as few commits as possible and return how many existed. Nothing is deleted if one is
-        not the caller's.
+        """Delete the objects in as few commits as possible and return how many existed. Delete nothing if the caller
+        may not see one of them.
 
-        Raise NotFound for an object that is not the caller's, PermissionDenied or Stale.
+        Raise NotFound for an object that the caller may not see, PermissionDenied or Stale.
         """
         found: list[Object] = []
         several = list(dict.fromkeys(uuids))
@@ -312,7 +316,7 @@ class Inventory:
             await self._search.turns.turn()
             read = await self.facts.store.get_many([address.path for address in wanted])
             found += [address.decode(entry.value) for address, entry in zip(wanted, read, strict=True) if entry]
-        # All are read before any is deleted, so a wrong uuid in the list deletes nothing.
+        # All objects are read before any is deleted, so that a list with a wrong uuid deletes nothing.
         if foreign := [one.uuid for one in found if owned(one, caller) is None]:
             raise NotFound(f"there is no object {foreign[0]} that {caller.user} may delete; nothing was deleted")
         removed = 0
@@ -322,7 +326,8 @@ class Inventory:
         return removed
 
     async def _remove(self, caller: Caller, uuids: Sequence[str]) -> int:
-        """Delete the objects in one commit; objects that others delete meanwhile do not count."""
+        """Delete the objects in one commit and return their number, without those that others delete in the
+        meantime."""
         for _ in range(len(uuids) + 1):
             try:
                 await self._writer.apply(caller, [Remove(uuid) for uuid in uuids])
@@ -352,7 +357,7 @@ class Inventory:
             if sort.field not in filters.PLAIN_FIELDS and not sort.field.startswith(filters.KEYED_FIELDS):
                 known = ", ".join(filters.PLAIN_FIELDS)
                 raise names.Invalid(
-                    f"sorting by {sort.field!r} is not possible; it is {known}, properties.<key> or numbers.<key>"
+                    f"cannot sort by {sort.field!r}; possible are {known}, properties.<key> and numbers.<key>"
                 )
         by_uuid = {one.object.uuid: one for one in found}
         shown = filters.ordered([query.shown(one.object) for one in found], sorts)

@@ -1,7 +1,7 @@
-"""Change objects in guarded commits that write the journal, and keep its latest changes for watchers.
+"""Change objects in guarded commits that write the journal, and cache its latest changes for watchers.
 
-One watch of the store feeds the journal. Readers never wait for one another, and a slow one gets an error when it has
-missed something. Writers trim the journal: the number and the size of its entries are limited.
+One watch of the store feeds the journal. Readers never wait for one another, and a slow reader gets an error if it has
+missed something. Writers trim the journal, because the number and the size of its entries are limited.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from headgate.store.types import At, Conflict, Delete, Entry, EntryChanged, Entr
 REVISIONS_MAX = 10_000
 CACHE_MAX_BYTES = 32_000_000
 TRIMMED_MAX = 4
-"""Limit of old entries that one writer removes with its own commit."""
+"""Limit on the old entries that one writer removes with its own commit."""
 RETRY_MAX_S = 10.0
 WAIT_TIMEOUT_S = 10.0
 GENESIS = "genesis"
-"""The first entry of all: while it exists, nothing was trimmed."""
+"""Name of the very first entry: while it exists, nothing was trimmed."""
 ATTEMPTS_MAX = 8
 
 
 @dataclass(order=True, slots=True, frozen=True)
 class JournalCommit:
-    """Represent one commit of the journal; `revision` is its moment. Its content is kept as stored and decoded on
-    demand."""
+    """Represent one commit of the journal; `revision` is its moment. Its content is decoded on demand."""
 
     revision: int
     path: str
@@ -49,7 +48,7 @@ class JournalCommit:
 
 
 class Journal:
-    """Keep the latest changes; call `run()`."""
+    """Cache the latest changes; `run()` must be running."""
 
     def __init__(self, store: Store, places: InventoryMap, *, entries_max: int = REVISIONS_MAX) -> None:
         self._store, self._places, self._entries_max = store, places, entries_max
@@ -69,7 +68,7 @@ class Journal:
 
     @property
     def latest(self) -> int:
-        """Return the last revision seen at which an object, or what objects depend on, changed."""
+        """Return the last seen revision at which an object, or an entity that objects depend on, changed."""
         return self._commits[-1].revision if self._commits else 0
 
     def on_facts(self, listener: Callable[[], None]) -> None:
@@ -77,10 +76,10 @@ class Journal:
         self._listeners.append(listener)
 
     async def begin(self) -> None:
-        """Write the first entry unless there is one."""
+        """Write the first entry unless the journal has one."""
         first = self._places.journal.changes(GENESIS).record
         ops: list[Op] = [first.put(Recorded((), "", "", 0)), self.mark()]
-        # Most starts find it there, and save a commit.
+        # At most startups the journal exists already, and this check saves a commit.
         if not await self._store.scan(self._places.journal.changes.path, limit=1):
             try:
                 await self._store.commit([At(first.path, None)], ops)
@@ -88,7 +87,7 @@ class Journal:
                 return  # another process was faster
 
     async def run(self) -> None:
-        """Follow the store until cancelled. After the watch breaks, begin it again after a bounded wait."""
+        """Follow the store until cancelled. If the watch breaks, start it again after a bounded wait."""
         wait_s = 0.1
         while True:
             try:
@@ -103,23 +102,23 @@ class Journal:
     def ops(self, name: str, recorded: Recorded) -> list[Op]:
         """Return the operations that a writer appends to its commit: the new entry, and the deletion of a few of the
         oldest."""
-        # The journal shrinks by at most this much per writer, so no writer pays for the others.
+        # The number of deletions per writer is limited, so that no single writer bears the cost of all.
         over = len(self._commits) + 1 - self._entries_max
         large = self._size_bytes > CACHE_MAX_BYTES
-        # Several writers may trim the same entries: deleting what is gone is no error.
+        # Several writers may trim the same entries, because deleting a missing entry is not an error.
         trimmed = self._commits[: min(max(over, int(large)), TRIMMED_MAX)]
         put = self._places.journal.changes(name).record.put(recorded)
         return [*(Delete(one.path) for one in trimmed), put, self.mark()]
 
     def mark(self) -> Put:
-        """Return the operations that every commit of an inventory includes, so that followers of the journal look
+        """Return the operation that every commit of an inventory includes, so that followers of the journal check
         again."""
         revision = self._places.journal.revision
         return Put(revision.path, b"")
 
     async def now(self) -> int:
         """Return the current revision of the store."""
-        # The store is asked: this process may have seen less, and `wait_for` closes the gap.
+        # Read from the store, because this process may lag behind; `wait_for` closes the gap.
         entry = await self._store.get(self._places.journal.revision.path)
         return entry.version if entry else 0
 
@@ -130,7 +129,7 @@ class Journal:
                 while self._revision < revision:
                     await self._moves()
         except TimeoutError as error:
-            raise Unavailable("the store does not tell what changes; try again") from error
+            raise Unavailable("the store does not report its changes; try again") from error
 
     async def passed(self, revision: int) -> None:
         """Wait until this process has seen a later revision."""
@@ -138,21 +137,21 @@ class Journal:
             await self._moves()
 
     def since(self, revision: int) -> list[JournalCommit]:
-        """Return the commits after the revision, oldest first. Raise MomentExpired if some are no longer kept."""
+        """Return the commits after the revision, oldest first. Raise MomentExpired if some are no longer stored."""
         if self._trimmed(revision):
-            raise MomentExpired(f"what changed after revision {revision} is no longer kept; begin anew")
+            raise MomentExpired(f"the changes after revision {revision} are no longer stored; start again")
         return self._commits[bisect_right(self._commits, revision, key=lambda one: one.revision) :]
 
     async def follow(self, revision: int, *, quiet_s: float) -> AsyncIterator[tuple[list[JournalCommit], int]]:
-        """Yield the commits after the revision, again and again, with the revision reached; yield an empty list
-        after `quiet_s` without any."""
+        """Keep yielding the commits after the revision, with the revision reached; yield an empty list after `quiet_s`
+        without any."""
         while True:
             reached = self._revision
-            # A commit may be known before its moment: it is reported once the moment is reached, and not twice.
+            # An entry may arrive before its revision: it is yielded once the revision is reached, and only once.
             commits = [one for one in self.since(revision) if one.revision <= reached]
             revision = max(revision, reached)
             yield commits, revision
-            # Something came while the reader was busy, so it need not wait.
+            # More commits arrived while the reader was busy, so it need not wait.
             if self._revision > revision:
                 continue
             try:
@@ -167,10 +166,10 @@ class Journal:
         await self._moved.wait()
 
     def _trimmed(self, revision: int) -> bool:
-        # Nothing was ever trimmed, so any moment after the last unreadable entry can be shown.
+        # Nothing was ever trimmed, so any moment after the last unreadable entry is available.
         if self._complete:
             return revision < self._floor
-        # Before the oldest entry that is left, some may have been trimmed.
+        # Entries before the oldest remaining one may have been trimmed.
         oldest = self._commits[0].revision if self._commits else self._revision
         return revision < max(oldest, self._floor)
 
@@ -197,7 +196,7 @@ class Journal:
                 revision = max(revision, entry.version)
             elif (commit := self._read(entry)) is not None:
                 commits.append(commit)
-            # Ten thousand entries take a while to decode, and sessions must be renewed meanwhile.
+            # Decoding ten thousand entries takes a while, and sessions must be renewed in the meantime.
             if number % PORTION_MAX == 0:
                 await asyncio.sleep(0)
         self._commits = sorted(commits)
@@ -214,7 +213,7 @@ class Journal:
         commit = self._read(entry)
         if commit is None:
             return
-        # Entries are never overwritten, so an entry that is known already comes from a watch that began again.
+        # Entries are never overwritten, so an already known entry comes from a restarted watch.
         if entry.path not in self._by_path:
             self._by_path[entry.path] = commit
             insort(self._commits, commit)
@@ -223,11 +222,11 @@ class Journal:
             self._notify()
 
     def _read(self, entry: Entry) -> JournalCommit | None:
-        """Return the commit; None if it cannot be read: readers that need it start again."""
+        """Return the commit; None if it cannot be read: readers that need it must start again."""
         try:
             return JournalCommit(entry.born, entry.path, entry.value, of_facts(entry.value))
         except ValueError:
-            # Moments before it cannot be shown any more, since what it changed is unknown.
+            # Moments before it are no longer available, because its changes are unknown.
             self._floor = max(self._floor, entry.born)
             return None
 
@@ -238,7 +237,8 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Hold one object per step with its generation (0 if deleted, then as it last was), and the revision."""
+    """Hold one object per step with its generation, and the revision. A deleted object has its last state and the
+    generation 0."""
 
     objects: tuple[tuple[Object, int], ...]
     revision: int
@@ -262,13 +262,13 @@ class Writer:
     async def apply(self, caller: Caller, steps: Sequence[Step], *, validate_only: bool = False) -> Written:
         """Apply all steps in order, or none.
 
-        Raises Invalid, NotFound, AlreadyExists, PermissionDenied, Unmet, or Stale: an object is not at the generation
-        expected, or changed again and again while it was tried.
+        Raise Invalid, NotFound, AlreadyExists, PermissionDenied, Unmet, or Stale: an object does not have the expected
+        generation, or kept changing during the attempts.
         """
         for attempt in range(ATTEMPTS_MAX):
             draft = await self._draft(caller, steps)
             ops = draft.ops()
-            # Nothing is committed, so what the commit would have checked is read.
+            # Nothing is committed, so the conditions that a commit would check are read instead.
             if validate_only:
                 self._vacant(await self._store.get_many(sorted(draft.created)))
                 return Written(tuple((one, 0) for one in draft.results), 0)
@@ -279,7 +279,7 @@ class Writer:
                 entries = await self._store.commit(checks, ops)
                 return self._written(draft, entries)
             except Conflict as conflict:
-                # What failed may be a cached fact; the next attempt reads all of them again.
+                # The cause may be an outdated cached entry; the next attempt reads all of them again.
                 self._facts.forget()
                 await self._refuse(draft, conflict.check, last=attempt == ATTEMPTS_MAX - 1)
         raise AssertionError("the loop returns or raises")
@@ -299,11 +299,11 @@ class Writer:
 
     async def _refuse(self, draft: InventoryDraft, check: At, *, last: bool) -> None:
         """Raise an error if another attempt would not help."""
-        # A name that is taken stays taken; another attempt could only fail again.
+        # A taken name stays taken, so another attempt would fail again.
         if check.path in draft.created and (entry := await self._store.get(check.path)) is not None:
             self._vacant([entry])
         if last:
-            raise Stale("its dependencies change too fast for it to be written; try again")
+            raise Stale("the entries that it depends on change too fast for it to be written; try again")
 
     def _vacant(self, entries: Sequence[Entry | None]) -> None:
         """Check that the names are free. Raise AlreadyExists."""
@@ -311,7 +311,7 @@ class Writer:
         for entry in entries:
             if entry is not None:
                 what = "uuid" if entry.path.startswith(f"{records}/") else "name"
-                raise AlreadyExists(f"an object of this {what} exists: {entry.path.rpartition('/')[2]}")
+                raise AlreadyExists(f"an object with this {what} already exists: {entry.path.rpartition('/')[2]}")
 
     def _written(self, draft: InventoryDraft, entries: Sequence[Entry | None]) -> Written:
         versions = {entry.path: entry.version for entry in entries if entry is not None}

@@ -1,8 +1,7 @@
-"""Give objects, or parts of their capacity, to people in order, for a time, and never more than there is.
+"""Grant leases on objects or parts of their capacity, in order, for a limited time, never beyond their capacity.
 
 Every change of a lease is one commit that checks the ledger and writes it, so that it takes all existing leases into
-account. Machines of launchers are given by these (`launched`); everything else is given by the server that looks
-first.
+account. Launchers grant leases on their machines (`launched`); any server grants all other leases.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ log = logging.getLogger("headgate.inventory")
 
 ATTEMPTS_MAX = 20
 WAITING_MAX, ACTIVE_MAX = 20, 1_000
-"""Limit of one user's waiting leases, and of all leases that wait or hold something."""
+"""Limits on one user's waiting leases, and on all leases that wait or hold something."""
 GIVE_UP_S = 24 * 3_600
 """Time for which a lease waits if its request does not set one."""
 RETRY_S, RETRY_MAX_S = 1.0, 10.0
 LOOK_INTERVAL_S = 0.2
-"""Shortest interval between two looks at the leases, however much changes."""
+"""Shortest interval between two checks of the leases, however much changes."""
 
 
 class ObjectLeasing:
-    """Give leases, and end those that have expired, in `run()`. `inventory.journal.run()` must be running."""
+    """Grant leases, and end expired ones in `run()`. `inventory.journal.run()` must be running."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
@@ -46,23 +45,24 @@ class ObjectLeasing:
         self._past = ObjectPast(inventory.facts.store, inventory.places)
         self._book: Book | None = None
         self._pool, self._pool_at = Pool(inventory), -1
-        """The pool that the waiting leases were matched with, valid until an object changes, and its revision."""
+        """The pool with which the waiting leases were matched, valid until an object changes, and its revision."""
 
     # ---- requests
 
     async def ask(self, caller: Caller, wanted: leases.ObjectLease, *, wait_s: int = 0) -> leases.ObjectLease:
-        """Return the lease, given at once if it can be, or waiting for `wait_s` or GIVE_UP_S.
+        """Request a lease and return it. It is granted at once if possible; otherwise it waits for `wait_s` or
+        GIVE_UP_S.
 
-        Raise Invalid, PermissionDenied; Unmet if it can never be given.
+        Raise Invalid, PermissionDenied; Unmet if it can never be granted.
         """
         now_ms = self.inventory.clock()
         lease = leases.check(replace(
             wanted, id=fresh(), user=caller.user, project=caller.project, partition=caller.partition,
             requested_ms=now_ms, roles=tuple(sorted(caller.roles)), give_up_ms=now_ms + (wait_s or GIVE_UP_S) * 1_000,
         ))  # fmt: skip
-        # Otherwise everybody would ask with the highest precedence.
+        # Otherwise everybody would request the highest precedence.
         if lease.precedence < leases.PRECEDENCE and not caller.operator:
-            raise PermissionDenied(f"only operators ask for a precedence below {leases.PRECEDENCE}")
+            raise PermissionDenied(f"only operators may request a precedence below {leases.PRECEDENCE}")
         await self._possible(lease)
         for _ in range(ATTEMPTS_MAX):
             book = await self.book()
@@ -75,33 +75,36 @@ class ObjectLeasing:
         return (await self._own(caller, lease.id))[1]
 
     async def _possible(self, lease: leases.ObjectLease) -> None:
-        """Refuse a lease that can never be given. Raise Unmet."""
-        # Refused at once: a request that no quota ever allows would only fill the line.
+        """Refuse a lease that can never be granted. Raise Unmet."""
+        # Refused at once, because a request that a quota never allows would only fill the queue.
         for quota in (await self.book()).quotas:
             if leases.concerns(quota, lease) and (why := leases.within(quota, lease, (), (), 0)):
-                raise Unmet(f"{why}: this will never be given")
+                raise Unmet(f"{why}: this lease can never be granted")
         pool = Pool(self.inventory)
         found = await pool.candidates(lease)
         if not found:
-            raise Unmet(f"nothing that you may see matches {lease.search!r} and has as much; this will never be given")
+            raise Unmet(
+                f"no object that you may see matches {lease.search!r} and has these amounts; this lease can never be "
+                "granted"
+            )
         shares = [await pool.share(one.provider) if one.launched and one.provider else 1 for one in found]
         if not any(shares):
             raise Unmet(
-                f"all that matches {lease.search!r} is for builds: the property `leases` of its provider says how many "
-                "machines people may have"
+                f"all matches of {lease.search!r} are reserved for builds: the property `leases` of their provider "
+                "limits how many machines people may lease"
             )
 
     def _room(self, book: Book, lease: leases.ObjectLease) -> None:
-        """Refuse a lease when there are too many. Raise Unmet."""
+        """Refuse a lease if there are too many. Raise Unmet."""
         if len(book.leases) >= ACTIVE_MAX:
-            raise Unmet(f"there are {ACTIVE_MAX} leases, which is the most; try again when some have ended")
+            raise Unmet(f"there are {ACTIVE_MAX} leases, which is the limit; try again when some have ended")
         own = [one for one in book.leases.values() if one.user == lease.user and one.state == leases.WAITING]
         if len(own) >= WAITING_MAX:
-            raise Unmet(f"{len(own)} leases of {lease.user} wait already; end some of them first")
+            raise Unmet(f"{len(own)} leases of {lease.user} are already waiting; end some of them first")
 
     async def listed(self, caller: Caller) -> list[tuple[leases.ObjectLease, int]]:
-        """Return the leases that the caller may see, each with its number of predecessors: first those in force, then
-        the line."""
+        """Return the leases that the caller may see, each with the number of leases before it: first the granted ones,
+        then the queue."""
         book = await self.book()
         line = [one.id for one in book.line(self.inventory.clock())]
         held = sorted(book.taking, key=lambda one: (one.until_ms, one.id))
@@ -121,13 +124,13 @@ class ObjectLeasing:
         for _ in range(ATTEMPTS_MAX):
             book, lease = await self._own(caller, id, change=True)
             if lease.state != leases.HELD:
-                raise Unmet(f"lease {id} is {lease.state}; only what is held is extended")
+                raise Unmet(f"lease {id} is {lease.state}; only a held lease can be extended")
             now_ms = self.inventory.clock()
             longer = replace(lease, until_ms=now_ms + duration_s * 1_000)
             if longer.until_ms > lease.until_ms:
                 await self._may_be_longer(book, longer)
             if longer.until_ms - longer.begun_ms > leases.DURATION_MAX_S * 1_000:
-                raise Unmet(f"a lease is for at most {leases.DURATION_MAX_S // 86_400} days in all; ask for another")
+                raise Unmet(f"a lease lasts at most {leases.DURATION_MAX_S // 86_400} days in total; request a new one")
             if await self._write(book, longer) is not None:
                 return longer
         raise Stale("leases change faster than this one can be extended; try again")
@@ -139,14 +142,14 @@ class ObjectLeasing:
             raise Unmet(why)
         pool = Pool(self.inventory)
         for other in book.line(now_ms):
-            # The holder could keep it for ever otherwise.
+            # Otherwise the holder could keep it forever.
             if longer.object in {one.object.uuid for one in await pool.candidates(other)}:
-                raise Unmet(f"somebody waits for {longer.name}: it is not extended; ask for another lease")
+                raise Unmet(f"the lease cannot be extended, because others wait for {longer.name}; request a new lease")
 
     async def end(self, caller: Caller, id: str) -> leases.ObjectLease:
         """End the lease: return its object, or stop waiting. Raise NotFound, PermissionDenied."""
         for _ in range(ATTEMPTS_MAX):
-            # Another server may be giving the lease at this moment; then it is read again, and ended as held.
+            # Another server may grant the lease at this moment; then it is read again and ended as a held lease.
             book, lease = await self._own(caller, id, change=True)
             ended = await self._end(book, lease, f"ended by {caller.user}")
             if ended is not None:
@@ -158,20 +161,20 @@ class ObjectLeasing:
         book = await self.book()
         lease = book.leases.get(names.normal(id))
         if lease is None or not _visible(lease, caller):
-            raise NotFound(f"there is no lease {id}; or it has ended")
-        # Others of the project see a lease, but only its user and operators end it.
+            raise NotFound(f"there is no lease {id}, or it has ended")
+        # Others in the project may see a lease, but only its user and operators may end it.
         if change and lease.user != caller.user and not caller.operator:
-            raise PermissionDenied(f"lease {id} is of {lease.user}; they and operators end and extend it")
+            raise PermissionDenied(f"lease {id} belongs to {lease.user}; only this user and operators may change it")
         return book, lease
 
-    # ---- giving and ending
+    # ---- granting and ending
 
     async def book(self) -> Book:
-        """Return leases, quotas and health as they are now."""
+        """Return the current leases, quotas and health."""
         return await book_of(self.inventory)
 
     async def run(self) -> None:
-        """Give and end leases whenever something has changed or expired; until cancelled."""
+        """Grant and end leases, whenever something has changed or expired, until cancelled."""
         retry_s = RETRY_S
         while True:
             revision = self.inventory.journal.revision
@@ -179,12 +182,12 @@ class ObjectLeasing:
                 until_ms = await self._look()
             except (Unavailable, Conflict) as error:
                 if retry_s == RETRY_S:
-                    log.warning("leases are neither given nor ended for now: %s", error)
+                    log.warning("leases are neither granted nor ended for now: %s", error)
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, RETRY_MAX_S)
                 continue
             retry_s = RETRY_S
-            # Each commit moves the revision, so without a pause a busy inventory would be looked at without end.
+            # Each commit moves the revision, so without a pause a busy inventory would cause endless checks.
             await asyncio.sleep(LOOK_INTERVAL_S)
             wait_s = None if until_ms is None else max(0.0, (until_ms - self.inventory.clock()) / 1_000)
             try:
@@ -194,15 +197,15 @@ class ObjectLeasing:
                 continue
 
     async def _look(self) -> int | None:
-        """End expired leases and give those that can be given; return the time of the next expiry."""
+        """End expired leases and grant those that can be granted; return the time of the next expiry."""
         book = self._book
         ledger = await self._store.get(self._places.active.ledger.path)
         now_ms = self.inventory.clock()
-        # The ledger is one small entry; only if it moved are all leases read again.
+        # The ledger is one small entry; all leases are read again only if it has changed.
         if book is None or book.at.version != (ledger.version if ledger else None):
             await self._past.trim(now_ms)
             book = await self.book()
-        # One at a time: ending one changes the ledger, and with it the checks of all others.
+        # One at a time, because ending a lease changes the ledger, which the commits of all others check.
         while (ending := _over(book, now_ms)) is not None:
             await self._end(book, *ending)
             book = await self.book()
@@ -214,7 +217,7 @@ class ObjectLeasing:
         return min(ends, default=None)
 
     async def give(self) -> Book:
-        """Give, in order, the leases that launchers do not give; return the book after that."""
+        """Grant, in order, the leases that launchers do not grant; return the book after that."""
         for _ in range(ATTEMPTS_MAX):
             if self._pool_at != self.inventory.journal.latest:
                 self._pool, self._pool_at = Pool(self.inventory), self.inventory.journal.latest
@@ -227,9 +230,9 @@ class ObjectLeasing:
                     continue
                 given = await self.given(book, lease, choice.candidate)
                 if given is None:
-                    # Something that the choice rests on has changed, perhaps an object: everything is read again.
+                    # Something that the choice depends on has changed, perhaps an object, so everything is read again.
                     self._pool_at = -1
-                    break  # another process was faster: look again
+                    break
                 book = given
             else:
                 return book
@@ -238,9 +241,9 @@ class ObjectLeasing:
     async def choose(
         self, book: Book, pool: Pool, lease: leases.ObjectLease, *, launched: bool, busy: set[str]
     ) -> LeaseChoice:
-        """Return what the lease can have now. A lease that is refused, or exceeds a quota, does not delay others."""
+        """Return what the lease can get now. A lease that is refused, or exceeds a quota, does not delay others."""
         try:
-            # The quota is asked about the very object, since it may count the object's amounts.
+            # Quotas are checked with the chosen object, because they may count the object's amounts.
             choice = await pool.choose(book, lease, launched=launched, busy=busy)
             if choice.candidate is not None:
                 filled = self._filled(book, lease, choice.candidate)
@@ -255,7 +258,7 @@ class ObjectLeasing:
     async def given(
         self, book: Book, lease: leases.ObjectLease, one: LeaseCandidate, *, guards: Sequence[At] = ()
     ) -> Book | None:
-        """Give the lease; return the book after that, or None if something that it depends on has changed."""
+        """Grant the lease; return the book after that, or None if something that it depends on has changed."""
         record = self.inventory.places.objects.by_uuid(one.object.uuid).record.path
         claim = Map().nodes.claims(one.object.uuid).record.path
         now_ms = self.inventory.clock()
@@ -263,11 +266,11 @@ class ObjectLeasing:
             self._filled(book, lease, one), state=leases.HELD, begun_ms=now_ms,
             until_ms=now_ms + lease.duration_s * 1_000,
         )  # fmt: skip
-        # A claim for a build does not write the ledger, so its absence is checked, too.
+        # A claim for a build does not write the ledger, so the absence of a claim is also checked.
         return await self._write(book, held, (At(record, one.generation), At(claim, None), *one.checks), guards=guards)
 
     def _filled(self, book: Book, lease: leases.ObjectLease, one: LeaseCandidate) -> leases.ObjectLease:
-        """Return the lease with the object it is about to get."""
+        """Return the lease with the object that it is about to get."""
         counts = tuple(quota.name for quota in book.quotas if quota.search and matching(quota, one.object))
         provider = {**one.provider.properties, "uuid": one.provider.uuid} if one.provider and one.launched else {}
         return replace(
@@ -276,7 +279,7 @@ class ObjectLeasing:
         )  # fmt: skip
 
     async def _beyond_quota(self, book: Book, lease: leases.ObjectLease, now_ms: int) -> str:
-        """Return the quota that keeps the lease from being given; empty if none does."""
+        """Return a message about the quota that prevents the lease; empty if none does."""
         for quota in book.quotas:
             if leases.concerns(quota, lease):
                 past = await self._past.since(now_ms - quota.window_hours * 3_600_000) if quota.hours else []
@@ -285,12 +288,13 @@ class ObjectLeasing:
         return ""
 
     async def _end(self, book: Book, lease: leases.ObjectLease, why: str) -> leases.ObjectLease | None:
-        """End the lease; a launcher first cleans a machine that builds may have next. None means: look again."""
+        """End the lease; a launcher first cleans a machine that builds may use next. Return None if something has
+        changed and the caller must try again."""
         now_ms = self.inventory.clock()
         # The launcher ends it once the machine is clean.
         if lease.state == leases.CLEANING:
             return lease
-        # Builds may have the machine next, and must not find what its user left there.
+        # Builds may use the machine next, and must not find data that its user left there.
         if lease.state == leases.HELD and lease.provider:
             cleaning = replace(lease, state=leases.CLEANING, until_ms=now_ms, why=why)
             return cleaning if await self._write(book, cleaning) is not None else None
@@ -299,8 +303,8 @@ class ObjectLeasing:
     async def over(
         self, book: Book, lease: leases.ObjectLease, *, guards: Sequence[At] = ()
     ) -> leases.ObjectLease | None:
-        """End a lease except for what quotas over time count. Return None if something changed and the caller must
-        look again."""
+        """End a lease; the record of it that quotas over time count stays. Return None if something has changed and the
+        caller must try again."""
         now_ms = self.inventory.clock()
         ended = leases.ended(lease, book.quotas, now_ms)
         address = self._places.active.lease(lease.id).record
@@ -308,7 +312,7 @@ class ObjectLeasing:
         ops: list[Op] = [Delete(address.path)]
         if lease.begun_ms:
             ops.append(self._past.put(ended))
-        # A quota over time counts it from the same commit on in which it no longer counts as held.
+        # In one commit, the lease stops counting as held and starts counting for quotas over time.
         try:
             await self._store.commit(checks, [*ops, *marks(self.inventory)], guards=guards)
         except GuardLost:
@@ -331,7 +335,7 @@ class ObjectLeasing:
         except GuardLost:
             raise
         except Conflict:
-            # Definitions and types may be what changed.
+            # The changed entries may be cached definitions or types.
             self.inventory.facts.forget()
             return None
         written = {entry.path: entry for entry in entries if entry is not None}
@@ -339,15 +343,16 @@ class ObjectLeasing:
 
 
 def _over(book: Book, now_ms: int) -> tuple[leases.ObjectLease, str] | None:
-    """Return a lease that has expired or been given up, with the reason."""
+    """Return a lease that has expired or waited too long, with the reason."""
     for lease in book.leases.values():
         if lease.state == leases.HELD and lease.until_ms <= now_ms:
-            return lease, "its time was over"
+            return lease, "its time has expired"
         if lease.state == leases.WAITING and lease.give_up_ms <= now_ms:
-            return lease, "nothing came in time"
+            return lease, "no object became available in time"
     return None
 
 
 def _visible(lease: leases.ObjectLease, caller: Caller) -> bool:
-    """Return whether the caller may see the lease: one of their project or, as an operator, of the partition."""
+    """Return whether the caller may see the lease: one of the caller's project or, for an operator, of the
+    partition."""
     return lease.partition == caller.partition and (caller.operator or lease.project == caller.project)

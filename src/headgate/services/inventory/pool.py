@@ -1,4 +1,4 @@
-"""Find what can be leased, with the amounts leased and the providers, and set aside objects that fail."""
+"""Find objects that can be leased, with the leased amounts and the providers, and take failing objects out of use."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ class HealthMonitor:
         self._inventory = inventory
 
     async def report(self, caller: Caller, uuid: str, why: str) -> ObjectHealth:
-        """Record that an object is well or, with a text, its failure. Raise PermissionDenied, NotFound, Invalid."""
+        """Record that an object is healthy or, if `why` is not empty, its failure. Raise PermissionDenied, NotFound,
+        Invalid."""
         self._inventory.admin.allow(caller)
         names.value(why, "reason")
         await self._inventory.get(caller, uuid)
         return await self.heard(uuid, why)
 
     async def heard(self, uuid: str, why: str) -> ObjectHealth:
-        """Do as `report` does, for an observation of the system itself. Raise Stale."""
+        """Record an observation of the system itself; otherwise like `report`. Raise Stale."""
         return await self._become(uuid, lambda health, now_ms: health.and_then(why, now_ms))
 
     async def probed(self, uuid: str, why: str, guards: Sequence[At] = ()) -> ObjectHealth:
-        """Record what a probe found: that an object is well or, with a text, what is wrong.  Raise Stale, GuardLost.
+        """Record the result of a probe: the object is healthy or, if `why` is not empty, not.  Raise Stale, GuardLost.
 
-        Nothing is written while it stays as it was.
+        Write nothing while the result stays the same.
         """
         return await self._become(uuid, lambda health, now_ms: health.probed(why, now_ms), not why, guards)
 
@@ -59,20 +60,21 @@ class HealthMonitor:
         """Return the health of an object; only operators see the error. Raise NotFound."""
         await self._inventory.get(caller, uuid)
         health, probed, _ = await self._read(uuid)
-        # What went wrong may contain addresses and commands that only operators may see.
+        # Errors may contain addresses and commands that only operators may see.
         return (health if caller.operator else replace(health, why="", missed_why="")), probed
 
     async def unwell(self, caller: Caller) -> list[tuple[str, ObjectHealth]]:
-        """Return the objects of the partition that failed since they were last well.  Raise PermissionDenied."""
+        """Return the objects of the partition that have failed since they were last healthy.  Raise
+        PermissionDenied."""
         self._inventory.admin.allow(caller)
         found = []
         for uuid, one in sorted((await book_of(self._inventory)).health.items()):
             if one.failures or one.missed:
                 try:
                     await self._inventory.get(caller, uuid)
-                # Health lies beside all partitions, so others' objects are among them.
+                # Health records of all partitions are stored together, and the object may have been deleted.
                 except NotFound:
-                    continue  # of another partition, or deleted
+                    continue
                 found.append((uuid, one))
         return found
 
@@ -91,14 +93,14 @@ class HealthMonitor:
             ops: list[Op] = []
             if now != before:
                 ops.append(places.health.object(uuid).record.put(now))
-            # The first probe is recorded even if nothing is wrong, so that people can tell a healthy object from one
-            # that nobody probes.
+            # The first successful probe is also recorded, so that people can distinguish a healthy object from one that
+            # is not probed.
             if well if probed is None else before.aside and not now.aside:
                 ops.append(places.probes.object(uuid).record.put(Probed(now_ms)))
-            # An object that was deleted meanwhile gets no record: nothing would remove it again.
+            # A deleted object gets no record, because nothing would remove that record.
             if object.version is None or not ops:
                 return now
-            # Leases are given to objects that are not set aside, so those who give must look again.
+            # Only healthy objects are leased, so processes that grant leases must check again.
             if now.aside != before.aside:
                 ops += marks(self._inventory)
             try:
@@ -108,12 +110,12 @@ class HealthMonitor:
             except Conflict:
                 continue
             if now.aside != before.aside:
-                log.warning("object %s is %s", uuid, f"given to nobody: {now.reason}" if now.aside else "well again")
+                log.warning("object %s is %s", uuid, f"out of use: {now.reason}" if now.aside else "healthy again")
             return now
         raise Stale("the health of this object changes faster than it can be written; try again")
 
     async def _read(self, uuid: str) -> tuple[ObjectHealth, Probed | None, list[At]]:
-        """Return the health, the checks that it is unchanged (that of the object first), and the object."""
+        """Return the health, the last probe, and the checks that they are unchanged, that of the object first."""
         places = self._inventory.places
         health, probed = places.health.object(uuid).record, places.probes.object(uuid).record
         paths = [places.objects.by_uuid(uuid).record.path, health.path, probed.path]
@@ -129,7 +131,7 @@ class HealthMonitor:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Hold leases, quotas and health of one moment, with the check that nothing has changed since."""
+    """Hold leases, quotas and health at one moment, with the check that nothing has changed since."""
 
     at: At
     leases: Mapping[str, ObjectLease] = field(default_factory=dict)
@@ -141,7 +143,7 @@ class Book:
     def line(self, now_ms: int) -> list[ObjectLease]:
         """Return the waiting leases, the next one first."""
         waiting = [one for one in self.leases.values() if one.state == WAITING]
-        # The order of arrival in the store decides between equals.
+        # Equal ones stay in the order of their arrival in the store.
         return sorted(
             waiting, key=lambda one: (level(one.precedence, one.requested_ms, now_ms), self.entries[one.id].born)
         )
@@ -153,17 +155,17 @@ class Book:
 
     @property
     def taken(self) -> set[str]:
-        """Return the objects of which some lease holds something."""
+        """Return the objects that are at least partly leased."""
         return {one.object for one in self.taking}
 
     @property
     def aside(self) -> dict[str, str]:
-        """Return the objects that are given to nobody, each with the reason."""
+        """Return the objects that are out of use, each with the reason."""
         return {uuid: one.reason for uuid, one in self.health.items() if one.aside}
 
     @property
     def broken(self) -> dict[str, str]:
-        """Return the objects that are given to nobody until a person declares them well."""
+        """Return the objects that are out of use until a person declares them healthy, each with the reason."""
         return {uuid: one.reason for uuid, one in self.health.items() if one.broken}
 
     def with_lease(self, lease: ObjectLease, entry: Entry, ledger: Entry) -> Book:
@@ -173,13 +175,13 @@ class Book:
 
 
 async def book_of(inventory: Inventory) -> Book:
-    """Return leases, quotas and health as they are now. The ledger is read first, because every change of quotas writes
+    """Return the current leases, quotas and health. The ledger is read first, because every change of quotas writes
     it."""
     store, places = inventory.facts.store, inventory.places
     ledger = places.leases.active.ledger.path
     at, found, entries = At(ledger, None), dict[str, ObjectLease](), dict[str, Entry]()
     record = places.leases.active.lease("_").record
-    # The list is of one moment, so the ledger's version covers all leases in it.
+    # The list is a snapshot, so the ledger's version covers all leases in it.
     for entry in await store.list(places.leases.active.path):
         if entry.path == ledger:
             at = At(ledger, entry.version)
@@ -194,13 +196,14 @@ async def book_of(inventory: Inventory) -> Book:
 
 
 def marks(inventory: Inventory) -> list[Op]:
-    """Return the operations that every change includes: the ledger, and the moment that makes others look again."""
+    """Return the operations that every change includes: writing the ledger, and moving the journal's revision, which
+    makes others check again."""
     return [inventory.places.leases.active.ledger.put(Marker()), inventory.journal.mark()]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseCandidate:
-    """Hold an object, as the caller may see it, and its provider."""
+    """Hold an object, in the form that the caller may see, and its provider."""
 
     object: Object
     full: Object
@@ -214,7 +217,7 @@ class LeaseCandidate:
 
 @dataclass(frozen=True, slots=True)
 class LeaseChoice:
-    """Choose an object. If there is none, name the objects that stay reserved for the waiting lease, and why it
+    """Hold the chosen object. If there is none, hold the objects that stay reserved for the waiting lease, and why it
     waits."""
 
     candidate: LeaseCandidate | None = None
@@ -223,7 +226,7 @@ class LeaseChoice:
 
 
 class Pool:
-    """Look once at objects and providers; each of them is read once."""
+    """Read objects and providers for one decision; each is read only once."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -234,7 +237,8 @@ class Pool:
     async def candidates(self, lease: ObjectLease) -> list[LeaseCandidate]:
         """Return the objects that match the search and whose total amounts suffice. Raise Invalid, InventoryError."""
         key = (lease.partition, lease.project, lease.user, lease.roles, lease.search)
-        # The same search finds other objects for another person, so the key has all that decides what they see.
+        # The same search may find other objects for another person, so the key includes everything that determines
+        # visibility.
         if key not in self._found:
             caller = Caller(
                 lease.user, lease.project, lease.partition, frozenset(lease.roles), frozenset({lease.partition})
@@ -242,7 +246,7 @@ class Pool:
             wanted = await self._inventory.filter(caller, expression(lease.search))
             found = await self._inventory.several(caller, [wanted], LIMIT_MAX)
             records = [self._inventory.places.objects.by_uuid(one.object.uuid).record for one in found]
-            # The match is what the caller sees; giving needs the whole object.
+            # The matches have only the properties that the caller may see, but granting a lease needs all of them.
             read = await self._inventory.facts.store.get_many([one.path for one in records])
             several = [
                 await self._candidate(one.object, record.decode(entry.value), entry.version)
@@ -253,7 +257,7 @@ class Pool:
         return [one for one in self._found[key] if could(lease.amounts, one.object)]
 
     async def choose(self, book: Book, lease: ObjectLease, *, launched: bool, busy: Collection[str]) -> LeaseChoice:
-        """Return what the lease can have now: of machines that launchers give if `launched`, otherwise of other
+        """Return what the lease can get now, from the machines that launchers grant if `launched`, otherwise from other
         objects.
 
         Raise Invalid, InventoryError. `busy` are objects that builds or others have, or wait for.
@@ -264,13 +268,13 @@ class Pool:
         for one in [one for one in await self.candidates(lease) if one.launched == launched]:
             uuid = one.object.uuid
             if uuid in book.aside:
-                missing.append(f"{one.object.name} is set aside: {book.aside[uuid]}")
+                missing.append(f"{one.object.name} is out of use: {book.aside[uuid]}")
                 continue
             others = [other for other in book.taking if other.object == uuid]
-            # A machine of which something is leased counts already.
+            # A partly leased machine already counts towards the share.
             if not others and (why := await self._shared_out(book, one)):
-                # It comes first, because it stays true when the machine is free.
-                missing.insert(0, why)  # builds may have taken it meanwhile
+                # This reason comes first, because it remains true when the machine becomes free.
+                missing.insert(0, why)
                 continue
             reserved.add(uuid)
             if why := lacking(lease, one.object, others) or ("others come first" if uuid in busy else ""):
@@ -279,28 +283,29 @@ class Pool:
                 free.append(one)
         if free:
             return LeaseChoice(
-                # What is left is kept in one piece: small requests go where little would be left.
+                # Best fit: a request goes where the least would be left, so that large amounts stay available
+                # elsewhere.
                 min(free, key=lambda one: (_left(book, lease, one.object), one.object.name, one.object.uuid))
             )
         return LeaseChoice(None, frozenset(reserved), missing[0] if missing else "nothing matches now")
 
     async def _shared_out(self, book: Book, one: LeaseCandidate) -> str:
-        """Return why people get no more machines of a launcher; empty if they do."""
+        """Return why people may not lease more machines of a launcher; empty if they may."""
         if not one.launched or one.provider is None:
             return ""
         share = await self.share(one.provider)
         theirs = {other.object for other in book.taking if other.provider.get("uuid") == one.provider.uuid}
         if len(theirs) < share:
             return ""
-        return f"people have {len(theirs)} machines of {one.provider.name}, which has {share} for them"
+        return f"people have leased {len(theirs)} machines of {one.provider.name}, which allows {share}"
 
     async def share(self, provider: Object) -> int:
-        """Return how many machines of builds people may have at a time."""
+        """Return how many of the machines for builds people may lease at a time."""
         if provider.uuid not in self._shares:
             text = provider.properties.get(SHARE, SHARE_DEFAULT)
             part = names.number(text.removesuffix("%"))
             if part is None or part < 0:
-                # A value that is no number must neither block people nor give them everything.
+                # An invalid value must neither block people nor give them everything.
                 part, text = names.number(SHARE_DEFAULT.removesuffix("%")) or part, SHARE_DEFAULT
             assert part is not None, "the default is a number"
             many = int(part)
@@ -317,13 +322,14 @@ class Pool:
     async def _candidate(self, seen: Object, full: Object, generation: int) -> LeaseCandidate | None:
         """Return a candidate, or None for executors' slots, which cannot be leased."""
         provider = await self._provider(full)
-        # A slot is no machine of its own, and stands for room on an executor.
+        # A slot is not a machine, but represents capacity of an executor.
         if provider is not None and provider.kind == LOCAL:
             return None
         if provider is None or provider.kind != STATIC:
             return LeaseCandidate(seen, full, generation, provider, launched=False)
         basis = Basis(self._inventory.facts)
-        launched = await basis.provider_type(STATIC) is not None  # there is or was a launcher
+        # A launcher registers this type, so the type shows that there is or was one.
+        launched = await basis.provider_type(STATIC) is not None
         return LeaseCandidate(seen, full, generation, provider, launched, tuple(basis.checks.values()))
 
     async def _provider(self, one: Object) -> Object | None:
@@ -358,7 +364,8 @@ def _root(partition: str) -> Caller:
 
 
 def _left(book: Book, lease: ObjectLease, object: Object) -> float:
-    """Return how much would be left of the wanted amounts: the fullest object that has enough is the best."""
+    """Return how much of the wanted amounts would be left; less is better, so that the fullest suitable object is
+    chosen."""
     others = [other for other in book.taking if other.object == object.uuid]
     left = [(names.number(object.properties.get(key, "")) or 0) - used(others, key) for key in lease.amounts]
     return float(min(left, default=0))

@@ -1,6 +1,7 @@
 """Post changes of the inventory to the queues of a message server, like events of gates.
 
-A published change names only the object and the user who changed it: those who may read the object look at it there.
+A published change names only the object and the user who changed it: receivers who may read the object read it in the
+inventory.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ log = logging.getLogger("headgate.published_events")
 
 NAME = "published inventory changes"
 TOGETHER_MAX = 200
-"""Limit of changes in one post."""
+"""Limit on the changes in one post."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 10.0
 QUIET_S = 3_600.0
 WORDS = {
@@ -42,9 +43,9 @@ WORDS = {
 
 
 def queue_of_partition(name: str) -> str:
-    """Return the queue of a partition's changes: named after it, if queues can be."""
+    """Return the queue for a partition's changes; it is named after the partition if the name is valid for a queue."""
     queue = f"inventory-{name}"
-    # Names of queues have at most this many characters on message servers; the digest keeps cut names apart.
+    # Message servers limit names to this length; the digest distinguishes shortened names.
     if len(queue) <= 50 and re.fullmatch(r"[A-Za-z0-9._-]+", queue):
         return queue
     return f"{re.sub(r'[^A-Za-z0-9._-]', '-', queue)[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -52,8 +53,8 @@ def queue_of_partition(name: str) -> str:
 
 @dataclass(slots=True)
 class ObjectPublisher:
-    """Post changes of the inventory; `run` is the body, and one process at a time posts. `inventory.journal.run()`
-    must be running."""
+    """Post changes of the inventory, one process at a time; `run` is the body. `inventory.journal.run()` must be
+    running."""
 
     context: Context
     inventory: Inventory
@@ -68,9 +69,10 @@ class ObjectPublisher:
                 entry = await store.get(place.published.path)
                 revision = place.published.decode(entry.value).revision if entry is not None else 0
                 try:
-                    # At the first start nothing that happened before is posted.
+                    # The first start posts only changes from then on.
                     await self._follow(revision or await self.inventory.journal.now(), guard)
-                except MomentExpired as expired:  # nobody posted for so long that older changes are gone
+                # No process posted for so long that older changes are no longer in the journal.
+                except MomentExpired as expired:
                     log.error("%s: %s; changes in the meantime are not posted", NAME, expired)
                     self.context.observer.untold(NAME, 1)
                     await self._posted(await self.inventory.journal.now(), guard)
@@ -81,10 +83,10 @@ class ObjectPublisher:
         await self._posted(revision, guard)
         async for commits, reached in self.inventory.journal.follow(revision, quiet_s=QUIET_S):
             for commit in commits:
-                # Commits are posted one after the other, or changes of one object could overtake each other.
+                # Commits are posted one after the other, so that changes of one object stay in order.
                 await self._post(commit)
             if commits:
-                # It is recorded after the posts: a crash repeats some, under the same keys.
+                # Recorded after the posts: a crash repeats some posts, but under the same keys.
                 await self._posted(reached, guard)
 
     async def _posted(self, revision: int, guard: At) -> None:
@@ -102,12 +104,12 @@ class ObjectPublisher:
         for queue, all_changes in together.items():
             for number, some in enumerate(_portions(all_changes)):
                 bodies = [(one.uuid, msgspec.json.encode(one).decode()) for one in some]
-                # The key names commit and portion, so a repeated post is recognised.
+                # The key contains commit and portion, so that the server recognizes a repeated post.
                 await self._until_taken(queue, bodies, f"objects-{commit.revision}-{number}")
 
     async def _named(self, partition: str) -> str:
         if partition not in self._partitions:
-            # A partition that is not known may be new; one that was deleted is named by its uuid.
+            # An unknown partition may be new; a deleted one is named by its uuid.
             self._partitions = {one.uuid: one.name for one, _ in await self.inventory.admin.partitions()}
         return self._partitions.get(partition, partition)
 

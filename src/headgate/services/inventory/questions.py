@@ -29,25 +29,25 @@ from headgate.store.types import At, Conflict
 
 KEY_SIZE_BYTES, NONCE_SIZE_BYTES = 32, 12
 PADDED_BYTES = 256
-"""Texts are padded to a multiple of this size, because their lengths would reveal something."""
+"""Plain texts are padded to a multiple of this size, because their lengths would reveal something."""
 TEXT_SIZE_MAX = 8_000
 CONDITIONS_MAX = 200
-"""Limit of filters x partitions x types in one search."""
+"""Limit on filters x partitions x types in one search."""
 TERMS_MAX = 5_000
-"""Limit of comparisons that one search may need for each object."""
+"""Limit on the comparisons that one search may need for each object."""
 _Rules = dict[tuple[str, str], dict[str, Definition | None]]
 """(partition, type) -> kind -> definition."""
 
 
 class Seal:
-    """Seal and open tokens with a key that lies in the store and that all servers of an inventory share."""
+    """Seal and open tokens with a key in the store, which all servers of an inventory share."""
 
     def __init__(self, store: Store, places: InventoryMap) -> None:
         self._store, self._places = store, places
         self._cipher: AESGCM | None = None
 
     async def shut(self, plain: bytes) -> str:
-        """Return a text that only `open` can read."""
+        """Return an encrypted string that only `open` can read."""
         # Random nonces of 96 bits are safe for some four billion tokens under one key.
         nonce = secrets.token_bytes(NONCE_SIZE_BYTES)
         # JSON ignores spaces at its end, so the padding needs no mark.
@@ -56,21 +56,21 @@ class Seal:
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     async def open(self, text: str) -> bytes:
-        """Return what `shut` sealed. Raise Invalid for any other text."""
+        """Return the content that `shut` sealed. Raise Invalid for any other string."""
         try:
-            # Whatever comes from outside is measured before it is decoded.
+            # Input from outside is checked for its size before it is decoded.
             if len(text) > TEXT_SIZE_MAX:
                 raise ValueError("longer than any")
             padded = text.encode() + b"=" * (-len(text) % 4)
             sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
             nonce, rest = sealed[:NONCE_SIZE_BYTES], sealed[NONCE_SIZE_BYTES:]
             return (await self._key()).decrypt(nonce, rest, None).rstrip(b" ")
-        # One answer for all: which part is wrong is none of the caller's business.
+        # The same error for all cases, so that callers cannot learn which part was wrong.
         except (ValueError, InvalidTag) as error:
-            raise names.Invalid("the page token is none that was given out; begin without one") from error
+            raise names.Invalid("the page token is invalid; start without one") from error
 
     async def _key(self) -> AESGCM:
-        """Read the key once; the first server that needs it makes it."""
+        """Read the key once; the first server that needs it creates it."""
         address = self._places.page_key
         while self._cipher is None:
             entry = await self._store.get(address.path)
@@ -86,7 +86,7 @@ class Seal:
 
 
 class Questions:
-    """Resolve the names in callers' questions, and refuse what the caller may not ask."""
+    """Resolve the names in callers' questions, and refuse questions that the caller may not ask."""
 
     def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
@@ -98,15 +98,15 @@ class Questions:
         does not exist.
         """
         partitions = [await self.partition(one, caller) for one in expression.partitions] or [caller.partition]
-        # An administrator whose credential names partitions is one only there.
+        # If an administrator's credential names partitions, it makes the caller an administrator only there.
         everywhere = caller.admin and caller.partitions is None
         if foreign := [one for one in partitions if one != caller.partition and not everywhere]:
             raise PermissionDenied(
-                f"{caller.user} may search in the partition of the session only, not in {foreign[0]}"
+                f"{caller.user} may search only in the partition of the session, not in {foreign[0]}"
             )
         project = None if expression.every_project else expression.project or caller.project
         if project != caller.project and not caller.admin:
-            raise PermissionDenied(f"{caller.user} may search in project {caller.project} only")
+            raise PermissionDenied(f"{caller.user} may search only in project {caller.project}")
         return Filter(
             partitions=tuple(dict.fromkeys(partitions)),
             types=await self._types(expression.types) if expression.types else None,
@@ -121,24 +121,25 @@ class Questions:
     async def partition(self, named: str, caller: Caller | None = None) -> str:
         """Return the uuid of a partition given by uuid or name.  Raise Unmet, Invalid.
 
-        With a caller, raise PermissionDenied for one that is not open to them, whether there is one or not.
+        With a caller, raise PermissionDenied for a partition that is not open to the caller, whether it exists or not.
         """
         names.name(named, "partition")
         basis = Basis(self._facts)
         uuid = names.normal(named) if names.is_uuid(named) else await basis.partition_named(named)
         known = uuid is not None and await basis.partition(uuid) is not None
-        # Both cases have one answer: otherwise anybody could find out which partitions exist.
+        # Both cases have the same answer; otherwise anybody could find out which partitions exist.
         if caller is not None and caller.partitions is not None and not (known and caller.may_enter(uuid or "")):
             raise PermissionDenied(
-                f"partition {named} is not open to {caller.user}: the credential must name it (the claim `partitions`, "
-                "or L of a certificate), or [inventory] open_partitions must"
+                f"partition {named} is not open to {caller.user}: the credential must name it (claim `partitions` of a "
+                "token, L of a certificate), or [inventory] open_partitions must list it"
             )
         if uuid is None or not known:
             raise Unmet(f"there is no partition {named!r}")
         return uuid
 
     async def query(self, caller: Caller, any: Sequence[Filter]) -> IndexQuery:
-        """Return the conditions, one of which must hold, and a function for what the caller may see. Raise Invalid."""
+        """Return the conditions, one of which must match, and a function that returns the visible part of an object.
+        Raise Invalid."""
         given = any or [Filter(partitions=(caller.partition,), project=caller.project)]
         types = {one.code: one.per_project for one in await self._facts.object_types()}
         conditions = [
@@ -153,23 +154,23 @@ class Questions:
                 f"this is {len(conditions)} combinations of filter, partition and type; "
                 f"at most {CONDITIONS_MAX} can be searched at once"
             )
-        # A search is answered on the loop of all callers, so the comparisons of one question are limited.
+        # All callers share one event loop, so the comparisons of one question are limited.
         if (terms := sum(one.filter.terms for one in conditions)) > TERMS_MAX:
             raise names.Invalid(
-                f"this is about {terms} comparisons for each object, over all filters, partitions and types; "
-                f"at most {TERMS_MAX} can be asked for at once"
+                f"this needs about {terms} comparisons for each object, over all filters, partitions and types; "
+                f"at most {TERMS_MAX} are allowed in one search"
             )
         rules = await self._rules({(one.partition, one.type) for one in conditions})
 
         def secret(one: Condition) -> frozenset[str]:
             found = rules.get((one.partition, one.type), {}).values()
-            # The strictest of all kinds counts, since an index is one for all kinds.
+            # A property that any kind hides counts as hidden, because all kinds share one index.
             return frozenset().union(*(hidden(definition, caller) for definition in found))
 
         return IndexQuery(conditions, types, self._shown(caller, rules), secret)
 
     def _shown(self, caller: Caller, rules: _Rules) -> Callable[[Object], Object]:
-        """Return a function that gives what the caller may see of any object that the conditions cover."""
+        """Return a function that returns the visible part of any object that the conditions cover."""
 
         def shown(object: Object) -> Object:
             found = rules.get((object.partition, object.type))
@@ -180,7 +181,7 @@ class Questions:
         return shown
 
     async def _rules(self, about: Iterable[tuple[str, str]]) -> _Rules:
-        """Map (partition, type) to kind to definition; the kind "" stands for every kind without its own."""
+        """Return (partition, type) -> kind -> definition; the kind "" represents every kind without its own."""
         basis = Basis(self._facts)
         found = {}
         for partition, type in about:
@@ -197,13 +198,13 @@ class Questions:
             if (code.startswith(one[:-1]) if one.endswith("*") else code == one)
         ]
         if not found:
-            raise Unmet(f"there is no object type {' or '.join(wanted)}; there are {', '.join(known)}")
+            raise Unmet(f"there is no object type {' or '.join(wanted)}; the types are {', '.join(known)}")
         return tuple(dict.fromkeys(found))
 
 
 class PageToken(msgspec.Struct, frozen=True, array_like=True):
-    """Mark where a page ended: the revision that all pages show, the indexes in use, the last position in them, and,
-    for other orders, how many were returned."""
+    """Record where a page ended: the revision that all pages show, the used indexes and the last position in them or,
+    for orders without an index, the number of returned objects."""
 
     revision: int
     plan: tuple[int, ...]
@@ -211,25 +212,25 @@ class PageToken(msgspec.Struct, frozen=True, array_like=True):
     within: str
     returned: int
     search_digest: str
-    """Digest of the search: a token is valid for this search only."""
+    """Digest of the search: a token is valid only for this search."""
     values: tuple[tuple[str, ...], ...] = ()
-    """Values of the plan's conditions, as in the plan."""
+    """Values of the plan's conditions; see `SearchPlan.values`."""
 
     @property
     def after(self) -> Position:
         return self.scan, self.within
 
     async def text(self, seal: Seal) -> str:
-        """Return the sealed token: positions in an index may be names that the caller must not see."""
+        """Return the encrypted token: it may contain names that the caller must not see."""
         return await seal.shut(msgspec.json.encode(self))
 
     @classmethod
     async def read(cls, text: str, search_digest: str, seal: Seal) -> Self:
         """Open a token. Raise Invalid for one that was not issued, or that is for another search."""
         token = msgspec.json.decode(await seal.open(text), type=cls)
-        # Its position and plan would be wrong for another search, and could show what that one hides.
+        # Its position and plan would be wrong for another search, and could reveal objects that this one hides.
         if token.search_digest != search_digest:
-            raise names.Invalid("the page token is of another search; begin without one")
+            raise names.Invalid("the page token belongs to another search; start without one")
         return token
 
 
@@ -251,14 +252,14 @@ def after_marker(found: Sequence[FoundObject], marker: str) -> Sequence[FoundObj
 
 
 def wrong_marker(marker: str) -> names.Invalid:
-    return names.Invalid(f"marker {marker!r} is not the uuid of an object that matches")
+    return names.Invalid(f"marker {marker!r} is not the uuid of a matching object")
 
 
 def seen(query: IndexQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
-    """Yield what a commit did to the matching objects. An object that starts to match is created; one that stops
-    matching is deleted."""
+    """Yield the changes of a commit to matching objects. An object that starts to match is shown as created, one that
+    stops matching as deleted."""
     for change in commit.recorded.changes:
-        # Both are asked of what the caller sees: a hidden property must not reveal itself by a change of matches.
+        # Only visible properties are compared, so that a change of matches does not reveal hidden ones.
         old = query.shown(change.old) if change.old and query.matches(change.old) else None
         new = query.shown(change.new) if change.new and query.matches(change.new) else None
         if old is not None and new is not None:

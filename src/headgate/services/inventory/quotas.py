@@ -1,4 +1,4 @@
-"""Limit how much leases may have together, also over time, for which ended leases are stored."""
+"""Limit how much all leases together may have, now and over a period of time, for which ended leases are stored."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from headgate.store.store import PORTION_MAX, Store
 from headgate.store.types import At, Conflict, Delete, Entry, Op
 
 PAST_MAX = 10_000
-"""Limit of past leases of all partitions together; the result of one trim comes on top."""
+"""Limit on the past leases of all partitions together; a trim reduces them to this number."""
 TRIM_INTERVAL_MS = 60_000
 """Shortest interval between two trims."""
 OPS_MAX = 60
-"""Limit of operations in one commit."""
+"""Limit on the operations in one commit."""
 ROUNDS_MAX = 10
-"""Limit of rounds in one trim, each of which joins pairs of leases."""
+"""Limit on the rounds in one trim, each of which merges pairs of leases."""
 Change = tuple[list[At], list[Op]]
 """Checks and operations of one commit."""
 QUOTAS_MAX = 100
-"""Limit of quotas in one partition."""
+"""Limit on the quotas in one partition."""
 
 
 class ObjectPast:
     """Store ended leases, for quotas over time.
 
-    Beyond the limit, two leases of one user are joined to one that counts at least as much, so that leasing for a
-    second again and again does not hide hours from a quota.
+    If there are too many, two leases of one user are merged into one that counts at least as much, so that leasing
+    repeatedly for a second does not hide hours from a quota.
     """
 
     def __init__(self, store: Store, places: InventoryMap, *, entries_max: int = PAST_MAX) -> None:
@@ -52,13 +52,13 @@ class ObjectPast:
         return [self._lease(entry) for entry in await self._entries(f"{max(0, moment_ms):015d}")]
 
     async def trim(self, now_ms: int) -> None:
-        """Remove old leases, and join leases where there are too many; leases that others change meanwhile stay."""
-        # A trim reads all past leases, and they change slowly.
+        """Remove old leases, and merge leases if there are too many; leases that others change in the meantime stay."""
+        # A trim reads all past leases, which change slowly.
         if now_ms - self._trimmed_ms < TRIM_INTERVAL_MS:
             return
         self._trimmed_ms = now_ms
         oldest = self._places.inside(f"{max(0, now_ms - WINDOW_MAX_HOURS * 3_600_000):015d}")
-        # No quota looks back further.
+        # No quota covers a longer period.
         await self._commit([_gone(entry) for entry in await self._entries("") if entry.path < oldest])
         for _ in range(ROUNDS_MAX):
             entries = await self._entries("")
@@ -68,25 +68,25 @@ class ObjectPast:
             await self._commit(self._fewer(entries, over))
 
     def _fewer(self, entries: Sequence[Entry], over: int) -> list[Change]:
-        """Return changes that remove at most `over` leases by joining them with others; the oldest go where none can be
-        joined."""
+        """Return changes that remove at most `over` leases by merging them with others, or that remove the oldest ones
+        if none can be merged."""
         leases = [self._lease(entry) for entry in entries]
         of = {lease.id: entry for lease, entry in zip(leases, entries, strict=True)}
         changes: list[Change] = []
         for earlier, later in joinable(leases)[:over]:
             first, second = of[earlier.id], of[later.id]
-            # It has the id and the end of the later one, thus also its place.
-            put = self.put(joined(earlier, later))  # replaces the later one
+            # The merged lease has the id and the end of the later one, so it replaces that entry.
+            put = self.put(joined(earlier, later))
             changes.append(([_at(first), _at(second)], [Delete(first.path), put]))
-        # Nothing can be joined: many users with one lease each. The oldest count least.
+        # Nothing can be merged if many users have one lease each; then the oldest go, which count least.
         return changes or [_gone(entry) for entry in entries[:over]]
 
     async def _commit(self, changes: Sequence[Change]) -> None:
-        """Commit the changes in groups; those that conflict are left for the next trim."""
+        """Commit the changes in groups; groups that conflict are left for the next trim."""
         step = OPS_MAX // 2
         for start in range(0, len(changes), step):
             some = changes[start : start + step]
-            # Another server trims the same leases; what it left is there at the next trim.
+            # Another server trims the same leases; the next trim handles the rest.
             with suppress(Conflict):
                 await self._store.commit([at for ats, _ in some for at in ats], [op for _, ops in some for op in ops])
 
@@ -95,7 +95,7 @@ class ObjectPast:
         found: list[Entry] = []
         directory = self._places.path
         while True:
-            # Names begin with the time of the end, so a scan reads only what is asked for.
+            # Names begin with the time of the end, so a scan reads only the requested leases.
             read = await self._store.scan(directory, after=after, limit=PORTION_MAX)
             found += read
             if len(read) < PORTION_MAX:
@@ -131,14 +131,14 @@ class Quotas:
         self._inventory.admin.allow(caller)
         check_quota(quota)
         if quota.search:
-            # This refuses a search that names what does not exist, while its author is there to read it.
+            # This refuses a search that names something that does not exist, while its author can still fix it.
             await self._inventory.filter(caller, expression(quota.search))
         others = [one for one in await self._there(caller) if one.name != quota.name]
         if len(others) >= QUOTAS_MAX:
-            raise Unmet(f"the partition has {QUOTAS_MAX} quotas, which is the most; delete some first")
+            raise Unmet(f"the partition has {QUOTAS_MAX} quotas, which is the limit; delete some first")
         made = replace(quota, partition=caller.partition)
         place = self._places(caller.partition).quota(quota.name).record
-        # The ledger is written, too, so a lease that is being given is checked against the new quota.
+        # The ledger is also written, so that a lease that is just being granted is checked against the new quota.
         await self._store.commit([], [place.put(made), *marks(self._inventory)])
         return made
 
@@ -152,7 +152,7 @@ class Quotas:
         await self._store.commit([], [place.delete(), *marks(self._inventory)])
 
     async def listed(self, caller: Caller) -> list[Quota]:
-        """Return the partition's quotas that concern the caller; all of them for operators."""
+        """Return the partition's quotas that apply to the caller; all of them for operators."""
         found = sorted(await self._there(caller), key=lambda one: one.name)
         if caller.operator:
             return found

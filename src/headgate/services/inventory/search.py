@@ -1,9 +1,9 @@
 """Find objects by the indexes, a portion at a time.
 
-Every answer shows one moment: changes made while the store was read are undone with the journal, and later pages show
-the moment of the first page in the same way. A page goes through one index after the other (`scans`), each in its own
-order, from where the page before ended: its cost depends on its size, not on the number of matches. Everything else
-that is read is limited, and a page that a limit ends early says so.
+Every answer shows one moment: changes made while the store is read are undone with the help of the journal. Later pages
+show the moment of the first page in the same way. A page reads one index after the other (`scans`), each in its own
+order, starting where the previous page ended: its cost depends on its size, not on the number of matches. All other
+reads are limited, and a page that ends early because of a limit reports that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Call clouds no more often than each can bear, concurrently, and only those machines that may be used."""
+"""Call clouds within the rate limit of each, run such calls concurrently, and permit only machines that may be used."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ CALL_MAX_S = 60.0
 """Time after which a call counts as unanswered."""
 QUIET_FIRST_S, QUIET_MAX_S = 1.0, 60.0
 """First and longest time for which a cloud that did not answer gets no calls; it doubles with every failure."""
-# Reading them costs a call, out of the same rate as the calls that make machines.
+# Reading the limits costs a call, which counts towards the same rate as the calls that create machines.
 LIMITS_VALID_S = 300.0
 HUNT_S = 60.0
 """Interval between two listings of everything in an account."""
 WHY_MAX = 300
-"""Limit of characters kept of a cloud's messages."""
+"""Limit on the stored characters of a cloud's messages."""
 ERRANDS_MAX = 50
-"""Limit of errands under way for one connection, so that a slow cloud delays nobody else."""
+"""Limit on the concurrent errands of one connection, so that a slow cloud does not delay other connections."""
 AWAY_MIN_S = 1.0
 Work = Coroutine[Any, Any, float | None]
-"""Returns after how many seconds the errand is due again."""
+"""Returns the seconds after which the errand is due again."""
 
 
 class CloudAccount:
-    """Call the cloud of one connection; all callers wait in one line."""
+    """Call the cloud of one connection; all callers share one rate limit."""
 
     def __init__(self, name: str, cloud: clouds.Cloud, rate: float) -> None:
-        """Ask `cloud` at most `rate` times a second, or any number of times if that is 0."""
+        """Create an account. Call `cloud` at most `rate` times per second; 0: without a limit."""
         self.name, self.cloud = name, cloud
         self._gap_s = 1 / rate if rate > 0 else 0.0
         self._turn_s = self._quiet_until_s = self._quiet_s = 0.0
@@ -61,23 +61,23 @@ class CloudAccount:
         answer."""
         self._check()
         now_s = asyncio.get_running_loop().time()
-        # Each caller takes the next free moment, so the line is fair without a queue; a caller that is cancelled only
+        # Each caller takes the next free time slot, so the order is fair without a queue; a cancelled caller only
         # leaves a gap.
         self._turn_s = max(now_s, self._turn_s + self._gap_s)
         if self._turn_s > now_s:
             await asyncio.sleep(self._turn_s - now_s)
-            # The cloud may have gone away while this call waited for its moment.
+            # The cloud may have become unavailable while this call waited for its time slot.
             self._check()
         try:
             async with asyncio.timeout(CALL_MAX_S):
                 found = await call()
-        # A refusal is an answer, too: the cloud is there.
+        # A refusal is also an answer, so the cloud is available.
         except (clouds.LaunchFailed, clouds.OverQuota):
             self._answered()
             raise
         except clouds.CloudUnavailable as away:
             raise self._quiet(str(away), away.after_s) from away
-        # What was requested may have happened all the same; the driver finds it by its tags.
+        # The request may have been carried out nevertheless; the driver then finds the resource by its tags.
         except TimeoutError as late:
             raise self._quiet(f"no answer in {CALL_MAX_S:.0f} s") from late
         except Exception as error:
@@ -96,7 +96,7 @@ class CloudAccount:
 
     def _quiet(self, why: str, after_s: float = 0.0) -> clouds.CloudUnavailable:
         now_s = asyncio.get_running_loop().time()
-        # Many calls may fail at once when a cloud goes away; that counts as one failure.
+        # Many calls may fail at once when a cloud becomes unavailable; these count as one failure.
         if now_s >= self._quiet_until_s:
             self._quiet_s = min(2 * self._quiet_s or QUIET_FIRST_S, QUIET_MAX_S)
         self._quiet_until_s = max(self._quiet_until_s, now_s + max(self._quiet_s, after_s))
@@ -106,7 +106,7 @@ class CloudAccount:
 
 @dataclass(slots=True)
 class AccountRegion:
-    """Hold what is known about one account in one region: its limits, what others use there, and unknown resources."""
+    """Hold the known facts about one account in one region: its limits, other users' amounts, and unknown resources."""
 
     limits: clouds.Amounts = field(default_factory=dict)
     others: clouds.Amounts = field(default_factory=dict)
@@ -114,7 +114,7 @@ class AccountRegion:
     limits_until_s: float = 0.0
     look_at_s: float = 0.0
     suspects: frozenset[str] = frozenset()
-    """Resources of ours that had no record at the last look."""
+    """Our resources that had no record at the last listing."""
 
     @property
     def is_read(self) -> bool:
@@ -129,39 +129,39 @@ def region_of(provider: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    """Tell which resources of an account belong to this installation."""
+    """Determine which resources of an account belong to this installation."""
 
     system: str
     made: Callable[[clouds.Resource], bool]
-    """Returns whether a launcher of this installation made the resource, which has our tag."""
+    """Returns whether a launcher of this installation created the resource, which has our tag."""
     known: Callable[[], set[str]]
     """Returns the ids of the recorded machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccountSurvey:
-    """Hold what one look at an account found."""
+    """Hold the result of listing one account."""
 
     ours: int
     strange: frozenset[str]
-    """Resources that have our tag and that another installation made."""
+    """Resources that have our tag but that another installation created."""
 
 
 class Hunting:
-    """Look at whole accounts: who uses how much, and which of our resources are no longer known."""
+    """List entire accounts: determine their use, and which of our resources are no longer known."""
 
     def __init__(self, accounts: Mapping[str, CloudAccount]) -> None:
         self._accounts = accounts
         self.places: dict[tuple[str, str], AccountRegion] = {}
         """Accounts by connection and region."""
         self._uses: dict[tuple[str, str], clouds.Amounts | str] = {}
-        """(provider, digest) -> amounts that one node takes, or why there can be none."""
+        """(provider, digest) -> amounts that one node takes, or why it cannot be created."""
 
     def place(self, connection: str, provider: Mapping[str, Any]) -> AccountRegion:
         return self.places.setdefault((connection, region_of(provider)), AccountRegion())
 
     def uses(self, provider: str, digest: str) -> clouds.Amounts | str | None:
-        """Return the known amounts of a node; None if they were not requested yet."""
+        """Return the known amounts of a node; None if they have not been requested yet."""
         return self._uses.get((provider, digest))
 
     async def learn(self, connection: str, provider: str, digest: str, wanted: clouds.MachineSpec) -> None:
@@ -173,32 +173,33 @@ class Hunting:
             self._uses[provider, digest] = str(error)[:WHY_MAX]
 
     def forget(self) -> None:
-        """Forget errors, so that nodes that could not be made are tried again: somebody may have fixed them."""
+        """Forget errors, so that nodes that could not be created are tried again: somebody may have fixed the cause."""
         self._uses = {key: found for key, found in self._uses.items() if not isinstance(found, str)}
 
     async def look(self, connection: str, provider: Mapping[str, Any], ours: Ours) -> AccountSurvey:
-        """List one whole account; resources of ours that had no record at two looks are deleted. Raise
-        CloudUnavailable, LaunchFailed."""
+        """List one entire account, and delete our resources that had no record at two listings. Raise CloudUnavailable,
+        LaunchFailed."""
         account, place = self._accounts[connection], self.place(connection, provider)
         found = await account.ask(lambda: account.cloud.resources(provider))
         tagged = [one for one in found if one.tags.get(clouds.SYSTEM_TAG) == ours.system]
-        # The records are read after the listing: whatever was listed had its record before it was made.
+        # The records are read after the listing, because every listed resource had its record before it was created.
         nodes = ours.known()
         mine = [one for one in tagged if one.tags.get(clouds.NODE_TAG) in nodes or ours.made(one)]
         strange = {_key(one) for one in tagged} - set(map(_key, mine))
         own = set(map(_key, mine))
         place.others = total(one.uses for one in found if _key(one) not in own)
         lost = [one for one in mine if one.tags.get(clouds.NODE_TAG) not in nodes]
-        # One look is not enough: a record may go a moment before its cloud stops listing the machine.
+        # One listing is not enough, because a record may be deleted shortly before the cloud stops listing the machine.
         again, place.suspects = place.suspects, frozenset(map(_key, lost))
         for one in (one for one in lost if _key(one) in again):
-            log.warning("connection %s: %s %s is nobody's, and is deleted", connection, one.kind, one.id)
+            log.warning("connection %s: %s %s has no record; deleting it", connection, one.kind, one.id)
             try:
                 await account.ask(lambda one=one: account.cloud.delete(provider, one))  # type: ignore[misc]
             except (clouds.LaunchFailed, clouds.OverQuota) as error:
                 log.warning("connection %s: %s %s cannot be deleted: %s", connection, one.kind, one.id, error)
         now_s = asyncio.get_running_loop().time()
-        if now_s >= place.limits_until_s:  # the last: where they cannot be read, what is lost is found all the same
+        # Limits are read last, so that lost resources are found even if the limits cannot be read.
+        if now_s >= place.limits_until_s:
             place.limits = await account.ask(lambda: account.cloud.limits(provider))
             place.limits_until_s = now_s + LIMITS_VALID_S
         return AccountSurvey(len(mine), frozenset(strange))
@@ -218,7 +219,7 @@ def total(several: Iterable[clouds.Amounts]) -> dict[str, float]:
 
 
 def wanted_of(node: MadeNode) -> clouds.MachineSpec:
-    """Return the driver's description of a machine, as when it was made."""
+    """Return the driver's description of a machine, as at the time of its creation."""
     description = node.settings
     return clouds.MachineSpec(
         node.id, description["label"], description["image"], description["flavor"], description["provider"], node.tags
@@ -233,10 +234,10 @@ class Errands:
         self._due: dict[str, float] = {}
         """Errand -> time from which it may start again, in the loop's time."""
         self._under_way = Counter[str]()
-        """Connection -> number of errands under way."""
+        """Connection -> number of running errands."""
 
     def begin(self, key: str, connection: str, work: Callable[[], Work]) -> None:
-        """Start the errand unless it is under way or not due, or the connection has too many."""
+        """Start the errand unless it is running or not due, or the connection has too many."""
         due = self._due.get(key, 0.0) <= asyncio.get_running_loop().time()
         if due and key not in self._tasks and self._under_way[connection] < ERRANDS_MAX:
             self._under_way[connection] += 1
@@ -254,11 +255,11 @@ class Errands:
         """Collect the errands that have ended. Raise the error of one that failed."""
         for key in [key for key, task in self._tasks.items() if task.done()]:
             pause_s = self._tasks.pop(key).result()
-            # The pause counts from the end of an errand, so a slow cloud is not asked without a break.
+            # The pause starts at the end of an errand, so that a slow cloud is not called without a break.
             self._due[key] = asyncio.get_running_loop().time() + (pause_s or 0.0)
 
     def forget(self, gone: Callable[[str], bool]) -> None:
-        """Forget errands that nobody starts again."""
+        """Forget errands that will not start again."""
         for key in [key for key in self._due if gone(key)]:
             del self._due[key]
 
@@ -271,11 +272,11 @@ class Errands:
         try:
             await asyncio.wait(waits, timeout=min([limit_s, *due]), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Only this future belongs to the wait; the errands go on.
+            # Only this future belongs to the wait; the errands continue.
             await end(moved)
 
     async def end(self) -> None:
-        """Cancel all of them, and wait for that."""
+        """Cancel all errands, and wait until they have ended."""
         await end(*self._tasks.values())
 
 
@@ -287,7 +288,7 @@ class Permitted:
         self._logged = frozenset[str]()
 
     def of(self, providers: Mapping[str, Sequence[FlatProvider]]) -> dict[str, list[FlatProvider]]:
-        """Return the providers of each tenant with the machines that may be used, as if the others were not listed."""
+        """Return the providers of each tenant with only those machines that may be used."""
         refused = set[str]()
         found = {tenant: [self._with(one, refused) for one in several] for tenant, several in providers.items()}
         for why in sorted(refused - self._logged):
@@ -313,7 +314,7 @@ class Permitted:
         return account.cloud.refusal(provider.projects, host)
 
     def why(self, provider: FlatProvider, label: FlatLabel) -> str:
-        """Return why a provider, as it is configured, has no machine of a label; empty if it has one, or lists none."""
+        """Return why a provider may not use any of its listed machines of a label; empty if it may, or lists none."""
         refused = ""
         for host in provider.hosts:
             if label.name == host.get("label") or set(label.names) & set(_aliases(host)):

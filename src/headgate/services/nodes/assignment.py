@@ -1,4 +1,4 @@
-"""Assign machines to requests, at one look."""
+"""Assign machines to requests, in one pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.store.types import At
 class Assigned:
     claims: list[NodeClaim]
     checks: list[At]
-    """The machines, at the versions that were read."""
+    """Checks that the machines are unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class NodesRefused:
 
 @dataclass(frozen=True, slots=True)
 class NodesLater:
-    """Report that a request gets no nodes now, and why; the text stays the same while the reason does."""
+    """Report that a request gets no nodes now, and why; the message stays the same while the reason does."""
 
     why: str
 
@@ -41,9 +41,9 @@ class NodesLater:
 class Assigning:
     """Assign machines to requests, which must be given in order.
 
-    Requests behind one that waits get machines as long as enough remain for it: enough of the machines that serve it,
-    and enough of its project's limit. Nothing is kept for a request if held, leased or broken machines leave too few in
-    any case.
+    Requests behind a waiting one get machines as long as enough remain for it: enough of the machines that serve it,
+    and enough of its project's limit. Nothing is reserved for a request if held, leased or broken machines leave too
+    few in any case.
     """
 
     def __init__(
@@ -54,19 +54,19 @@ class Assigning:
         avoided: Collection[str],
         aside: Mapping[str, str],
     ) -> None:
-        """Take `avoided`, machines that are unavailable now, and `aside`, machines that failed too often, with the
-        reasons."""
+        """Create an assignment. `avoided` are machines that are unavailable now; `aside` are machines that failed too
+        often, with the reasons."""
         self._tenants, self._finding, self._now, self._aside = tenants, finding, now, aside
         self.taken = {*now.claims, *avoided, *aside}
-        """Machines that cannot be chosen, including those that people ahead in the line wait for."""
+        """Machines that cannot be chosen, including those for which leases ahead in the queue wait."""
         # A machine that is being cleaned no longer counts for the project that had it.
         self._claims = [one.claim for one in now.claims.values() if one.claim.state != "cleaning"]
         self._used = Counter((claim.tenant, claim.project) for claim in self._claims)
         self._away = {*avoided, *aside, *(one.machine for one in self._claims if one.request in now.held)}
-        """Machines of which nobody knows when they become available again."""
+        """Machines for which it is unknown when they become available again."""
         self._reserved_hosts, self._rooms = list[ReservedHosts](), dict[tuple[str, str], ReservedRoom]()
         self.reserved = set[str]()
-        """Machines that waiting requests may need: later requests avoid them where they can."""
+        """Machines that waiting requests may need; later requests avoid them if possible."""
 
     async def assign(self, waiting: WaitingRequest) -> Assigned | NodesRefused | NodesLater:  # noqa: C901 - one rule after the other
         """Return the machines that a request gets, a refusal if it will never get any, or why it gets none now."""
@@ -83,7 +83,7 @@ class Assigning:
         most, whose = tenant.most_nodes(request.project), (request.tenant, request.project)
         if 0 <= most < len(request.nodes):
             return NodesRefused(
-                f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time"
+                f"{len(request.nodes)} nodes are requested, but project {request.project} may have only {most} at once"
             )
         wanted = [[one.object.uuid for one in several] for several in found]
         if refusal := self._too_few(request, found):
@@ -91,7 +91,7 @@ class Assigning:
         if self._no_room(request, most):
             self._keep_room(request, most)
             return NodesLater(f"limited by max-nodes-per-project: {request.project} may have {most} machines at a time")
-        # First without machines that others wait for; if that fails, with them, as long as enough are left (`leaves`).
+        # First try without machines that others wait for, then with them, provided that enough are left (`leaves`).
         chosen = choose(wanted, self.taken | self.reserved) or choose(wanted, self.taken)
         if chosen is None or not all(reserved.leaves(chosen) for reserved in self._reserved_hosts):
             if self._keep_room(request, most):
@@ -111,7 +111,7 @@ class Assigning:
         )
 
     def _no_room(self, request: NodeRequest, most: int) -> bool:
-        """Return whether the project's limit forbids that many more machines now."""
+        """Return whether the project's limit currently forbids as many additional machines."""
         whose, many = (request.tenant, request.project), len(request.nodes)
         room = self._rooms.get(whose)
         return 0 <= most < self._used[whose] + many or (
@@ -119,7 +119,7 @@ class Assigning:
         )
 
     def _keep_room(self, request: NodeRequest, most: int) -> bool:
-        """Keep the project's room for its first waiting request; return False if held machines leave too little."""
+        """Reserve the project's room for its first waiting request; return False if held machines leave too little."""
         whose, many = (request.tenant, request.project), float(len(request.nodes))
         if most < 0:
             return True
@@ -132,15 +132,15 @@ class Assigning:
         return True
 
     def _keep_machines(self, request: NodeRequest, wanted: Sequence[Sequence[str]]) -> None:
-        """Keep enough machines that serve the request, unless they are kept for an earlier one, or unavailable ones
-        leave too few."""
+        """Reserve enough machines that serve the request, unless they are reserved for an earlier one, or unavailable
+        machines leave too few."""
         every = {uuid for several in wanted for uuid in several}
         if not every & self.reserved and choose(wanted, self._away) is not None:
             self._reserved_hosts.append(ReservedHosts(wanted, {one.machine for one in self._behind(request)}))
             self.reserved |= every
 
     def _behind(self, request: NodeRequest) -> list[NodeClaim]:
-        """Return the claims of later requests, made since this one waits."""
+        """Return the claims of later requests that were made while this one has been waiting."""
         order, requested_ms = self._now.order, self._now.requested_ms
         after = set(order[order.index(request.id) + 1 :]) if request.id in order else set()
         return [
@@ -156,7 +156,7 @@ class Assigning:
         if choose([[one.object.uuid for one in several] for several in found], self._aside) is None:
             named = {one.object.name: self._aside.get(one.object.uuid) for several in found for one in several}
             why = "; ".join(f"{name}: {why}" for name, why in sorted(named.items()) if why)
-            return NodesRefused(f"{few}, as some failed again and again and are set aside ({why})")
+            return NodesRefused(f"{few}, because some failed repeatedly and are out of use ({why})")
         return None
 
     async def _candidates(self, request: NodeRequest, tenant: Tenant) -> list[list[MachineCandidate]] | NodesRefused:
@@ -169,19 +169,19 @@ class Assigning:
                 return NodesRefused(f"tenant {tenant.name} has no label {label!r}{known}")
             machines = await self._finding.machines(definition, request.zone, request.executor)
             if definition.triggering:
-                # Such a label means the very machine whose change started the item, not one like it.
+                # Such a label requires exactly the machine whose change started the item, not a similar one.
                 machines = [one for one in machines if one.object.uuid == request.machine]
             if definition.triggering and not machines:
-                return NodesRefused(f"no machine of label {label} started this item")
+                return NodesRefused(f"this item was not started by a machine with label {label}")
             found.append(machines)
         return found
 
 
 def _lacking(request: NodeRequest, found: Sequence[Sequence[MachineCandidate]]) -> str:
-    """Return what the request waits for."""
+    """Return a message about the machines that the request waits for."""
     labels = {label: len(several) for (_, label), several in zip(request.nodes, found, strict=True)}
     summary = ", ".join(f"{many} of label {label}" for label, many in sorted(labels.items()))
-    return f"limited by the machines of the inventory: {summary}, taken or kept for who waits longer"
+    return f"limited by the machines of the inventory: {summary}, taken or reserved for requests that wait longer"
 
 
 def _claim(request: NodeRequest, node: str, label: str, one: MachineCandidate) -> NodeClaim:

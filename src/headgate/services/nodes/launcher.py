@@ -1,7 +1,8 @@
 """Claim machines for builds, prepare them, hand them over and clean them, in one process at a time.
 
-Everything it knows is in the store, and it only compares: a claim whose request is gone is cleaned, a request without
-claims gets some, claims not handed over are prepared.  So a launcher that dies is followed by one that goes on.
+All state is in the store, and the launcher only reconciles it: it cleans a claim whose request is gone, gives claims to
+a request without any, and prepares claims that were not handed over.  Another launcher can therefore continue if this
+one dies.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ from headgate.store.types import At, Conflict, Op, TooLarge
 log = logging.getLogger("headgate.launcher")
 
 AVOIDED_S = 60.0
-"""Time for which a machine is avoided that could not be prepared or cleaned."""
+"""Time for which a machine that could not be prepared or cleaned is avoided."""
 WHY_MAX = 200
-"""Limit of characters kept of a failure."""
+"""Limit on the stored characters of a failure."""
 ATTEMPTS_MAX = 3
-"""Limit of attempts to prepare machines for one request."""
+"""Limit on the attempts to prepare machines for one request."""
 
 
 class Launcher:
@@ -63,9 +64,8 @@ class Launcher:
         probe_interval_s: float = 60.0,
         making: Callable[[At], MachineMaker] | None = None,
     ) -> None:
-        """Set up the launcher with `providers` by their type; `probe_interval_s`: seconds between probes of machines
-        that do not say it, 0: these are not probed; `making`: what makes machines, given the guard under which it
-        does."""
+        """Set up the launcher. `providers`: by their type; `probe_interval_s`: seconds between probes of machines
+        without their own interval, 0: these are not probed; `making`: returns the maker of machines for a guard."""
         self.context, self.inventory, self.tenants, self.providers = context, inventory, tenants, providers
         self._probe_interval_s, self._making = probe_interval_s, making
 
@@ -85,21 +85,21 @@ class Launcher:
                 if self._making is not None:
                     await self._making(guard).run()
 
-            # A defect in one of these must not keep builds from machines of the inventory.
+            # A defect in one of these must not prevent builds from getting machines of the inventory.
             works = {"the probes of machines": probed, "the making of machines": made}
             beside = [tended(self.context, what, run, session) for what, run in works.items()]
             await run_until(asyncio.Event(), term.run(), *beside)
 
 
 class LauncherTerm:
-    """Launch for as long as this process is elected."""
+    """Launch while this process is the elected launcher."""
 
     def __init__(self, launcher: Launcher, guard: At) -> None:
         self._launcher, self._guard = launcher, guard
         self._context, self._inventory = launcher.context, launcher.inventory
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._avoided: dict[str, float] = {}
-        """Machine -> end of the time for which it is avoided, in the loop's time."""
+        """Machine -> time until which it is avoided, in the loop's time."""
         self._attempts: dict[str, int] = {}
         self._leasing, self._healths = ObjectLeasing(launcher.inventory), HealthMonitor(launcher.inventory)
         self._book, self._pool = Book(At("", None)), Pool(launcher.inventory)
@@ -116,17 +116,17 @@ class LauncherTerm:
             await end(*self._tasks.values())
 
     def taken(self) -> set[str]:
-        """Return the machines that builds and people have, as far as this process knows."""
-        # Probes ask this at every step, so it reads no inventory.
+        """Return the machines that builds and people use, as far as this process knows."""
+        # Probes call this at every step, so it does not read the inventory.
         claims = self._context.mirror.under(self._context.map.nodes.claims.path)
         return {*self._book.taken, *(entry.path.rpartition("/")[2] for entry in claims)}
 
     async def _look(self) -> None:  # noqa: C901 - one rule after the other
-        # An error of a task ends the term: its successor compares again, so nothing has to be undone.
+        # An error of a task ends the term; its successor reconciles again, so nothing must be undone.
         for key in [key for key, task in self._tasks.items() if task.done()]:
             self._tasks.pop(key).result()
         revision = self._inventory.journal.revision
-        # Reading all slots and leases costs much, and they change only with the inventory.
+        # Reading all slots and leases is expensive, and they change only with the inventory.
         if revision != self._revision:
             await keep_slots(self._inventory)
             self._book, self._pool = await self._leasing.book(), Pool(self._inventory)
@@ -150,8 +150,8 @@ class LauncherTerm:
         await self._assign(now)
 
     async def _assign(self, now: NodeState) -> None:  # noqa: C901 - one rule after the other
-        """Assign machines in order: builds and people stand in one line, and later requests do not take what an earlier
-        one waits for."""
+        """Assign machines in order: requests of builds and leases of people share one queue, and later ones do not take
+        machines that an earlier one waits for."""
         loop, now_ms = asyncio.get_running_loop(), self._context.now_ms()
         self._avoided = {machine: until for machine, until in self._avoided.items() if until > loop.time()}
         avoided = {*self._avoided, *self._book.taken, *self._book.aside}
@@ -170,19 +170,19 @@ class LauncherTerm:
             if self._is_made(waiting, made):
                 continue
             if waiting.claimed or waiting.cleaning:
-                done = "prepared for it" if waiting.claimed else "cleaned after an earlier try"
+                done = "prepared for it" if waiting.claimed else "cleaned after an earlier attempt"
                 await self._explain(waiting, f"machines of the inventory are being {done}")
                 continue
             match await assigning.assign(waiting):
                 case Assigned(claims, checks):
-                    # The claims of a request are one commit, or another request could get the rest of its machines.
+                    # All claims of a request are in one commit, or another request could get some of its machines.
                     try:
                         await self._claim(waiting, claims, checks)
                     except TooLarge as error:
                         why = f"its {len(claims)} machines cannot be claimed at once: {error}"
                         await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
-                # The search may be older than what somebody has just added; a refusal is final, so it must rest on the
-                # present.
+                # Somebody may have added machines after the search, and a refusal is final, so it must be based on the
+                # present state.
                 case NodesRefused(why) if await self._seen_all():
                     await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
                 case NodesLater(why):
@@ -191,7 +191,7 @@ class LauncherTerm:
                     pass
 
     def _is_made(self, waiting: WaitingRequest, made: Mapping[str, list[FlatProvider]]) -> bool:
-        """Return whether the request wants machines that are made on demand, which are not handled here."""
+        """Return whether the request wants machines that are created on demand, which are not handled here."""
         tenant = self._launcher.tenants().get(waiting.request.tenant)
         return tenant is not None and is_made(waiting.request, tenant.labels, made.get(tenant.name, []))
 
@@ -205,7 +205,7 @@ class LauncherTerm:
             await self._commit([waiting.at, At(place.path, entry.version if entry else None)], [place.put(wait)])
 
     async def _lease(self, lease: ObjectLease, assigning: Assigning) -> None:
-        """Give a person one of the machines that builds have, too."""
+        """Grant a person's lease on one of the machines for builds."""
         choice = await self._leasing.choose(
             self._book, self._pool, lease, launched=True, busy=assigning.taken | assigning.reserved
         )
@@ -213,7 +213,7 @@ class LauncherTerm:
             assigning.taken |= choice.reserved
             return
         given = await self._leasing.given(self._book, lease, choice.candidate, guards=[self._guard])
-        # Somebody else wrote the leases; the next look reads them again.
+        # Another process wrote the leases; the next check reads them again.
         if given is None:
             self._revision = -1
             return
@@ -222,16 +222,17 @@ class LauncherTerm:
         self._book = given
 
     async def _seen_all(self) -> bool:
-        """Return whether the look used the inventory's present state; if not, wait until the next look can."""
+        """Return whether this check used the inventory's present state; if not, wait until the next check can."""
         now = await self._inventory.journal.now()
         if now != self._revision:
             await self._inventory.journal.wait_for(now)
         return now == self._revision
 
     async def _claim(self, waiting: WaitingRequest, claims: list[NodeClaim], machines: list[At]) -> None:
-        """Claim all the machines or none: nothing is claimed if somebody else has one of them."""
+        """Claim all machines, or none if one of them is in use."""
         addresses = [self._context.map.nodes.claims(claim.machine).record for claim in claims]
-        # The version of the leases' entry is among the checks, so no machine is claimed and leased at the same time.
+        # The commit checks the version of the leases' ledger, so that no machine is claimed and leased at the same
+        # time.
         checks = [waiting.at, self._book.at, *machines, *(At(address.path, None) for address in addresses)]
         puts: list[Op] = [address.put(claim) for address, claim in zip(addresses, claims, strict=True)]
         if await self._commit(checks, puts):
@@ -244,7 +245,7 @@ class LauncherTerm:
         for one, answer in zip(waiting.claims, found, strict=True):
             if isinstance(answer, MachineUnusable):
                 wrong.append(str(answer))
-                # Its cause may be the machine, so others are tried first.
+                # The machine may be the cause, so others are tried first.
                 self._avoid(one.claim.machine)
                 await self._healths.heard(one.claim.machine, str(answer)[:WHY_MAX])
             elif isinstance(answer, BaseException):
@@ -260,7 +261,7 @@ class LauncherTerm:
         log.warning("request %s: %s", request.id, "; ".join(wrong))
         await self._explain(waiting, "machines of the inventory could not be prepared", wrong)
         self._attempts[request.id] = self._attempts.get(request.id, 0) + 1
-        # All machines go back, also those that could be prepared: the next attempt may choose other ones.
+        # All machines are returned, including the prepared ones, because the next attempt may choose other ones.
         back = self._marked(waiting, "cleaning", keys)
         if self._attempts[request.id] >= ATTEMPTS_MAX:
             await self._answer(waiting, NodeAnswer(request.id, error="; ".join(wrong)), back)
@@ -275,7 +276,8 @@ class LauncherTerm:
         known = {"label": claim.label, "provider": claim.properties.get("provider", ""), "external_id": claim.machine}
         prepared = await provider.prepare(_machine(claim))
         key = str(prepared.get(HOST_KEY_VARIABLE, ""))
-        # The first sight of a machine fixes its key; later, a machine in the middle cannot take its place.
+        # Trust on first use: the first key is recorded, so that a man in the middle cannot impersonate the machine
+        # later.
         if key and not claim.properties.get(HOST_KEY):
             await self._learn(claim, key)
         return {**prepared, "headgate_machine": claim.name, "nodepool": known}
@@ -287,7 +289,7 @@ class LauncherTerm:
         try:
             await self._inventory.apply(caller, [Update(claim.machine, set_properties={HOST_KEY: key})])
         except NotFound:
-            pass  # deleted meanwhile: this is its last build
+            pass  # the machine was deleted in the meantime, so this is its last build
         except (InventoryError, Invalid) as error:
             raise MachineUnusable(f"{claim.name}: its key cannot be recorded as {HOST_KEY}: {error}") from error
 
@@ -298,7 +300,7 @@ class LauncherTerm:
                 await provider.clean(_machine(claim))
         except MachineUnusable as error:
             log.warning("machine %s is not clean, trying again in %.0f s: %s", claim.name, AVOIDED_S, error)
-            # A machine that is not clean is given to nobody; its claim stays, so the next look cleans it again.
+            # An unclean machine is not given away; its claim stays, so that the next check cleans it again.
             await asyncio.sleep(AVOIDED_S)
             return
         await self._commit([at], [self._context.map.nodes.claims(claim.machine).record.delete()])
@@ -313,14 +315,14 @@ class LauncherTerm:
             log.warning("machine %s is not clean, trying again in %.0f s: %s", lease.name, AVOIDED_S, error)
             await asyncio.sleep(AVOIDED_S)
             return
-        # The leases share one entry, so another writer makes this fail, and it is tried again until the lease is gone.
+        # All leases share one ledger, so a concurrent write makes this fail; retry until the lease is gone.
         while (left := (book := await self._leasing.book()).leases.get(lease.id)) is not None:
             if await self._leasing.over(book, left, guards=[self._guard]) is not None:
                 return
 
     def _marked(self, waiting: WaitingRequest, state: str, keys: Mapping[str, str]) -> list[Op]:
-        """Return operations that put the claims into `state`; `keys` maps machines to the keys that they just
-        showed."""
+        """Return operations that set the claims to `state`; `keys` maps machines to the keys that they just
+        presented."""
         claims = [one.claim.now(state, keys.get(one.claim.machine, "")) for one in waiting.claims]
         return [self._context.map.nodes.claims(claim.machine).record.put(claim) for claim in claims]
 
@@ -329,8 +331,8 @@ class LauncherTerm:
         await self._commit([waiting.at, *(one.at for one in waiting.claims)], [put, *more])
 
     async def _commit(self, checks: list[At], ops: list[Op]) -> bool:
-        """Commit under our lock, and wait until the mirror shows it.  Return False if something changed meanwhile,
-        which the next look finds.  Raise GuardLost."""
+        """Commit under our lock, and wait until the mirror shows the result.  Return False if something has changed in
+        the meantime; the next check handles that.  Raise GuardLost."""
         try:
             written = await self._context.store.commit(checks, ops, guards=[self._guard])
         except GuardLost:
@@ -349,15 +351,15 @@ class LauncherTerm:
         self._avoided[machine] = asyncio.get_running_loop().time() + AVOIDED_S
 
     def _begin(self, key: str, work: Coroutine[None, None, None]) -> None:
-        """Begin the work unless work of this key is under way."""
+        """Start the work unless work with this key is running."""
         if key in self._tasks:
-            # The coroutine was made by the caller; closing it avoids a warning that it was never awaited.
+            # Closing the unused coroutine avoids a warning that it was never awaited.
             work.close()
         else:
             self._tasks[key] = asyncio.ensure_future(work)
 
     async def _wait(self, seen: int, revision: int) -> None:
-        """Wait until the requests or the inventory move, work ends, or an avoided machine is to be tried again."""
+        """Wait until the requests or the inventory change, work ends, or an avoided machine may be tried again."""
         until = min(self._avoided.values(), default=None)
         loop = asyncio.get_running_loop()
         moved = asyncio.ensure_future(self._context.mirror.moved(seen))

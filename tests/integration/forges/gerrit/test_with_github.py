@@ -397,7 +397,7 @@ async def comes_late(site: Site, there: Side, here: Side) -> None:
     number = last.key.rpartition("#")[2]
     url = f"{last.url.removesuffix(number)}{int(number) + 1}"
     second = await here.propose("hasty", {"hasty": "1\n"}, url)
-    await site.told(here, second, "The check passed.", "does not count until it is proposed")
+    await site.told(here, second, "The check passed.", "is ignored until it is proposed")
     assert "missing" not in site.jobs.last("check", second.key)
     first = await there.propose("missing", {"missing": "1\n"})
     assert first.url == url
@@ -454,6 +454,12 @@ async def test_a_circle_across_both_lands_or_none_of_it_does_and_each_is_told(si
     (_, (missing, there)) = site.landings
     (landed,) = there
     for side, one in site.pair:
-        await site.told(side, one, "ALARM: only a part has landed", f"{landed} has landed as", site.refusal)
+        await site.told(
+            side,
+            one,
+            "ALARM: changes that depend on each other have landed only in part",
+            f"{landed} has landed as",
+            site.refusal,
+        )
         await site.told(side, one, f"{missing} has not landed")
         assert await side.landed(one) == (one.key == landed)

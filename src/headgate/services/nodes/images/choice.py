@@ -1,4 +1,4 @@
-"""Choose the upload that machines are made from, which are kept, and which artifacts are wanted."""
+"""Choose the upload from which machines are created, the uploads to keep, and the artifacts to upload."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from headgate.store.types import At
 
 R = TypeVar("R")
 UPLOAD = "upload"
-"""Key, among a machine's settings, of the upload of its image."""
+"""Key of the upload of the image in a machine's settings."""
 ASK_AGAIN_S = 6 * 3600.0
-"""Time after which a build of an image that brought no image is requested again; the image's age if that is less."""
+"""Time after which the build of an image is requested again if it brought no image; `rebuild-age` if that is less."""
 
 
 def read_all(mirror: Mirror, path: str, type: type[R]) -> Iterator[tuple[str, At, R]]:
     """Yield the name, the version and the record of each readable entry; the map's check reports the others."""
     for entry in mirror.under(path):
         if entry.path == path:
-            # The directory itself may have an entry, which is none of these records.
+            # The directory itself may have an entry, which is not one of these records.
             continue
         try:
             found = Address(entry.path, type).decode(entry.value)
@@ -47,7 +47,7 @@ def place_of(provider: FlatProvider, image: FlatImage) -> str:
 
 
 def chosen(providers: Mapping[str, list[FlatProvider]], map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
-    """Return the providers of each tenant, with labels that name the uploads that they use now."""
+    """Return the providers of each tenant, with labels that name the uploads that they currently use."""
     if not any(one.images for several in providers.values() for one in several):
         return dict(providers)
     newest = {(one.file.image, one.place): one for one in uploads(map, mirror) if one.usable}
@@ -69,7 +69,7 @@ def _made_of(label: FlatLabel, upload: ImageUpload) -> FlatLabel:
 
 
 def unmade(provider: FlatProvider, name: str) -> str:
-    """Return why no machine of a label can be made because its image is missing; empty if it can be made."""
+    """Return a message if no machine of a label can be created because its image is missing; otherwise empty."""
     label = provider.label(name)
     if label is None or UPLOAD in label.image:
         return ""
@@ -77,12 +77,12 @@ def unmade(provider: FlatProvider, name: str) -> str:
     if label.image.get("name", "") not in built:
         return ""
     short = provider.name.rpartition("/")[2]
-    return f"provider {short}: the image {label.image['name']} has no upload there that is ready and validated"
+    return f"provider {short}: the image {label.image['name']} has no ready and validated upload there"
 
 
 def fitted(request: NodeRequest, several: Sequence[FlatProvider], map: Map, mirror: Mirror) -> Sequence[FlatProvider]:
-    """Return the providers as they apply to a request. A build that tries an upload sees only providers that have it,
-    with labels of its image made from exactly this upload, and no static machines."""
+    """Return the providers that may serve a request. For a build that tests an upload, these are only providers that
+    have it, with labels whose machines are created from exactly this upload, and without static machines."""
     if not request.upload:
         return several
     found = next((one for one in uploads(map, mirror) if one.id == request.upload), None)
@@ -97,8 +97,8 @@ def _with_upload(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | 
         return None
     names = {one.name for one in own}
     labels = (
-        # A digest of its own keeps ready machines of the present image away from the trial, and the trial's machines
-        # away from everybody else.
+        # With its own digest, the test gets no ready machines of the present image, and nobody else gets the test's
+        # machines.
         replace(_made_of(label, upload), digest=f"{label.digest}-{upload.id}")
         if label.image.get("name") in names
         else label
@@ -108,12 +108,12 @@ def _with_upload(provider: FlatProvider, upload: ImageUpload) -> FlatProvider | 
 
 
 def upload_checks(labels: Iterable[FlatLabel], map: Map, mirror: Mirror) -> list[At] | None:
-    """Return checks that the images of new machines exist; None if one of them no longer does."""
+    """Return checks that the images of new machines exist; None if one of them no longer exists."""
     found: dict[str, At] = {}
     for id in (label.image[UPLOAD] for label in labels if UPLOAD in label.image):
         place = map.image_uploads.uploads(id).record
         entry = mirror.get(place.path)
-        # The record is checked in the commit that records the machine, so an image cannot be deleted in between.
+        # The commit that records the machine checks this record, so that the image cannot be deleted in between.
         if entry is None or place.decode(entry.value).state != "ready":
             return None
         found[id] = At(entry.path, entry.version)
@@ -133,7 +133,7 @@ class ImageUse(NamedTuple):
 
 
 def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, str], ImageUse]:
-    """Return where tenants want images: (image, place) -> one of those who want it there."""
+    """Return where tenants want images: (image, place) -> the use with the largest number of uploads to keep."""
     found: dict[tuple[str, str], ImageUse] = {}
     for provider in (one for several in providers.values() for one in several):
         for image in provider.images:
@@ -148,7 +148,7 @@ def spots(providers: Mapping[str, Sequence[FlatProvider]]) -> dict[tuple[str, st
 def lacking(
     wanted: Mapping[tuple[str, str], ImageUse], artifacts: Iterable[ImageArtifact], uploads: Iterable[ImageUpload]
 ) -> Iterator[tuple[ImageUse, ImageArtifact]]:
-    """Yield the newest artifact of each image that is wanted at a place and not on its way there."""
+    """Yield the newest artifact of each image that is wanted at a place and has no upload there yet."""
     uploaded = {(one.artifact, one.place) for one in uploads}
     newest: dict[tuple[str, str], ImageArtifact] = {}
     for one in sorted(artifacts, key=lambda one: (one.made_ms, one.id)):
@@ -156,17 +156,17 @@ def lacking(
             newest[one.file.image, one.file.format] = one
     for (image, place), spot in sorted(wanted.items()):
         artifact = newest.get((image, spot.image.format))
-        # A person deleted it from this place (`dropped`); sending it again would undo that.
+        # If a person deleted it from this place (`dropped`), another upload would undo that.
         if artifact is not None and (artifact.id, place) not in uploaded and place not in artifact.dropped:
             yield spot, artifact
 
 
 def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], ImageUse]) -> list[ImageUpload]:
-    """Return the uploads to delete. Of each image and place, the newest validated ones stay, the same number of newer
-    ones that are not validated, and all newer ones that are under way.
+    """Return the uploads to delete. For each image and place, keep the newest validated uploads, the same number of
+    newer ones that are not validated, and all newer ones in progress.
 
-    When nobody wants the image any more, all stay until somebody deletes them, because an image that is gone for a
-    moment may come back.
+    If no tenant wants the image any longer, keep all until somebody deletes them, because an image may only be missing
+    temporarily.
     """
     of: dict[tuple[str, str], list[ImageUpload]] = {}
     for one in uploads:
@@ -180,7 +180,7 @@ def surplus(uploads: Iterable[ImageUpload], wanted: Mapping[tuple[str, str], Ima
 
 def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUpload]:
     """Yield the uploads to delete; `several` are those of one image at one place, the newest first."""
-    # Even with 0, the newest one is kept, or no machine could be made.
+    # Even with 0, the newest one is kept, or no machine could be created.
     most = max(1, spot.image.retain)
     validated, others = 0, 0
     for one in several:
@@ -190,20 +190,20 @@ def _surplus(several: Sequence[ImageUpload], spot: ImageUse) -> Iterator[ImageUp
             validated += 1
             if validated > most:
                 yield one
-        # Newer than all validated ones and still on its way: nothing is known against it.
+        # It is newer than all validated ones and still in progress, so it may become the current one.
         elif validated < most and one.state in UNDER_WAY:
             continue
         else:
             others += 1
-            # Either enough newer ones are validated, or too many newer ones wait to be.
+            # Either enough newer ones are validated, or too many newer ones wait for validation.
             if validated >= most or others > most:
                 yield one
 
 
 def is_due(age_s: float | None, image: FlatImage, requested_s: float | None) -> bool:
-    """Return whether a build of the image is to be asked for.  `age_s`: of the newest one; None: there is none;
-    `asked_s`: since one was last asked for."""
-    # A build that brings no image must not be requested at every look.
+    """Return whether a build of the image must be requested.  `age_s`: age of the newest one, None if there is none;
+    `requested_s`: time since the last request."""
+    # A build that brings no image must not be requested again at every check.
     if not image.rebuild_age_s or (requested_s is not None and requested_s < min(image.rebuild_age_s, ASK_AGAIN_S)):
         return False
     return age_s is None or age_s >= image.rebuild_age_s

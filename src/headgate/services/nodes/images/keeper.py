@@ -1,6 +1,6 @@
-"""Keep images that jobs build where machines are made from them, and delete those that nobody needs.
+"""Upload images that jobs build to the places where machines are created from them, and delete unneeded ones.
 
-All knowledge is in the store, written before a cloud is called, so that a successor can continue.
+All state is in the store and is written before a cloud is called, so that a successor can continue.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from headgate.store.types import At, Op
 log = logging.getLogger("headgate.images")
 
 LOOK_S = 60.0
-"""Longest interval between two looks."""
+"""Longest interval between two checks."""
 AGAIN = "again"
-"""Takes the place of an event when a person wants the upload tried again."""
+"""Replaces the event id when a person wants the upload tested again."""
 
 
 async def image_event_ops(
     context: Context, kind: EventKind, id: str, tenant: str, file: images.ImageFile, body: Body
 ) -> list[Op]:
-    """Return operations that make a tenant's pipelines build or try an image, at the head of the branch that defines
+    """Return operations that make a tenant's pipelines build or test an image, at the head of the branch that defines
     it; none while that branch is unknown."""
     path = context.map.cache.connection(file.connection).branches.data.path
     stored = await blob.read(context.store, path)
@@ -57,7 +57,7 @@ async def image_event_ops(
 
 
 class ImageKeeper:
-    """Keep images uploaded where machines are made from them. Call `run` under the launcher's lock."""
+    """Keep images uploaded at the places where machines are created from them. Call `run` under the launcher's lock."""
 
     def __init__(
         self, context: Context, accounts: Mapping[str, CloudAccount], files: clouds.ImageFiles, guard: At
@@ -68,10 +68,10 @@ class ImageKeeper:
         self._life, self._errands = UploadLife(self._uploads, accounts, files), Errands()
         self._system = ""
         self._suspects: dict[tuple[str, str], frozenset[str]] = {}
-        """Connection and part of its account -> images of ours that had no record at the last look."""
+        """Connection and part of its account -> our images that had no record at the last listing."""
 
     async def run(self, system: str) -> None:
-        """Work until cancelled. `system` is the tag of everything that is ours. Raise GuardLost or StoreError."""
+        """Work until cancelled. `system` is the tag of all our resources. Raise GuardLost or StoreError."""
         self._system, map = system, self._context.map
         prefixes = (map.images.path, map.image_uploads.path, map.nodes.providers.path, map.nodes.made.path)
         try:
@@ -84,12 +84,12 @@ class ImageKeeper:
         finally:
             await self._errands.end()
 
-    # --- one look
+    # --- one check
 
     async def _look(self) -> None:
         self._errands.ended()
         map, mirror = self._context.map, self._context.mirror
-        # The order matters: reports and orders first, since they decide what is lacking, surplus or at an end.
+        # Reports and orders come first, because they determine which uploads are missing or surplus.
         for _, at, report in list(read_all(mirror, map.images.reports.path, images.ImageReport)):
             await self._take_up(at, report)
         for id, at, order in list(read_all(mirror, map.images.orders.path, images.ImageOrder)):
@@ -109,7 +109,7 @@ class ImageKeeper:
         self._hunt(wanted)
 
     def _surplus(self, wanted: Mapping[tuple[str, str], ImageUse]) -> list[images.ImageUpload]:
-        """Return the uploads that are no longer kept."""
+        """Return the uploads that are no longer needed."""
         return surplus(uploads(self._context.map, self._context.mirror), wanted)
 
     def _providers(self) -> dict[str, list[FlatProvider]]:
@@ -124,13 +124,12 @@ class ImageKeeper:
         return {one.id: one for _, _, one in read_all(self._context.mirror, under, images.ImageArtifact)}
 
     async def _take_up(self, at: At, report: images.ImageReport) -> None:
-        """Record artifacts of new files, or mark the upload that was tried; the report is removed in the same
-        commit."""
+        """Record artifacts of new files, or mark the tested upload; the same commit removes the report."""
         map = self._context.map
         gone = map.images.reports(report.id).record.delete()
         if report.upload:
             found = self._uploads.find(report.upload)
-            # The tenant that reports must be that of the upload: others could declare foreign images good.
+            # Only the upload's own tenant may report on it, or others could validate foreign images.
             if found is not None and found[0].tenant == report.tenant:
                 upload = replace(found[0], validated=report.validated, why="" if report.validated else "a job failed")
                 await self._ledger.commit(
@@ -141,7 +140,7 @@ class ImageKeeper:
             return
         checks, ops = [at], list[Op]()
         for file in report.files:
-            # The id is derived, so a report that is taken up again after a crash makes no second artifact.
+            # The id is derived, so that a report that is processed again after a crash creates no second artifact.
             id = derived("image", report.tenant, file.build, str(file.number))
             place = map.images.artifacts(id).record
             if self._context.mirror.get(place.path) is None:
@@ -154,7 +153,7 @@ class ImageKeeper:
         await self._ledger.commit(checks, [*ops, gone])
 
     async def _obey(self, id: str, at: At, order: images.ImageOrder) -> None:
-        """Obey a person's order for an artifact or an upload."""
+        """Carry out a person's order for an artifact or an upload."""
         gone, artifact = self._context.map.images.orders(id).record.delete(), self._artifacts().get(id)
         if artifact is not None and order.do == "delete":
             await self._change_artifact(artifact, replace(artifact, state="deleting"), at, gone)
@@ -165,7 +164,7 @@ class ImageKeeper:
             return
         upload, own = found
         of_upload = self._artifacts().get(upload.artifact)
-        # The artifact comes first: if only the upload was deleted, the next look would find it lacking, and send it
+        # The artifact comes first: if only the upload was deleted, the next check would find it missing and upload it
         # again.
         if order.do == "delete" and of_upload is not None:
             dropped = replace(of_upload, dropped=tuple(dict.fromkeys((*of_upload.dropped, upload.place))))
@@ -185,11 +184,11 @@ class ImageKeeper:
             await self._ledger.commit(checks, [place.put(replace(wished, since_ms=self._context.now_ms())), *more])
 
     async def _begin(self, spot: ImageUse, artifact: images.ImageArtifact) -> None:
-        """Record an upload before anything is sent."""
+        """Record an upload before its cloud is called."""
         id = fresh()
         definition = spot.image.image
         wrong = _unfit(artifact.file)
-        # An upload that can never succeed is recorded as failed, so that people see why and no look tries again.
+        # An upload that can never succeed is recorded as failed, so that people see the reason and it is not retried.
         upload = images.ImageUpload(
             id=id,
             artifact=artifact.id,
@@ -215,7 +214,8 @@ class ImageKeeper:
             await self._ledger.commit([At(entry.path, entry.version)], [place.put(upload)])
 
     async def _end(self, artifact: images.ImageArtifact) -> None:
-        """Delete the uploads of an artifact that is being deleted; once none is left, delete its record."""
+        """Delete the uploads of an artifact that is being deleted. Delete the record of an artifact without uploads if
+        it is being deleted or outdated."""
         own = [one for one in uploads(self._context.map, self._context.mirror) if one.artifact == artifact.id]
         if artifact.state == "deleting":
             for one in own:
@@ -234,19 +234,19 @@ class ImageKeeper:
     # --- orders for jobs
 
     async def _ask_to_try(self, one: images.ImageUpload) -> None:
-        """Have the upload tried by the pipelines for that in the tenant that built it."""
+        """Start the tests of the upload in the tenant that built it."""
         id = fresh()
         body = Body((one.file.name,), one.id)
         ops = await image_event_ops(self._context, EventKind.IMAGE_VALIDATE, id, one.tenant, one.file, body)
         found = self._uploads.find(one.id)
-        # The record moved while the branch's head was read; the next look asks.
+        # If the record has changed while the branch's head was read, the next check tries again.
         if not ops or found is None or found[0] != one:
             return
         place = self._context.map.image_uploads.uploads(one.id).record
         await self._ledger.commit([found[1]], [place.put(replace(one, trial_event=id)), *ops])
 
     async def _ask_for_what_is_due(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
-        """Request builds of images that are missing or too old, where their configuration demands it."""
+        """Request builds of images that are missing or too old according to their configuration."""
         now_ms, map = self._context.now_ms(), self._context.map
         due = {spot.image.canonical: spot.image for spot in wanted.values() if spot.image.rebuild_age_s}
         for name, image in due.items():
@@ -255,7 +255,7 @@ class ImageKeeper:
             entry = self._context.mirror.get(place.path)
             requested_ms = place.decode(entry.value).at_ms if entry is not None else None
             age_s = (now_ms - max(made)) / 1000 if made else None
-            # The request is recorded with its events, so it is not repeated at each look until an image arrives.
+            # The request is recorded with its events, so that it is not repeated at each check until an image arrives.
             if not is_due(age_s, image, (now_ms - requested_ms) / 1000 if requested_ms is not None else None):
                 continue
             file = images.ImageFile(
@@ -263,7 +263,7 @@ class ImageKeeper:
                 build="", format=image.format, url="",
             )  # fmt: skip
             body = Body((image.name,))
-            # One tenant builds the image for all that have it.
+            # One tenant builds the image for all tenants that use it.
             for tenant in sorted(t for t, several in self._providers().items() if _has(several, name)):
                 ops = await image_event_ops(self._context, EventKind.IMAGE_BUILD, fresh(), tenant, file, body)
                 check = At(place.path, entry.version if entry is not None else None)
@@ -273,11 +273,11 @@ class ImageKeeper:
     # --- lengthy work
 
     def _steps(self) -> None:
-        """Start the next step of every upload that is due; keep the files that these need."""
+        """Start the next step of every due upload; keep the files that these need."""
         found = uploads(self._context.map, self._context.mirror)
         ending = [one for one in found if one.state == "deleting" or (one.state == "failed" and one.dirty)]
         moving = [*ending, *(one for one in found if one.state in images.UNDER_WAY)]
-        # Files are large, so only those of uploads under way stay on disk.
+        # Files are large, so only those of uploads in progress stay on disk.
         self._files.keep(frozenset(one.file.sha256 for one in found if one.state in images.UNDER_WAY))
         known = {f"upload {one.id}" for one in found}
         self._errands.forget(lambda key: key.startswith("upload ") and key not in known)
@@ -285,7 +285,7 @@ class ImageKeeper:
             self._errands.begin(f"upload {one.id}", one.connection, partial(self._life.step, one.id))
 
     def _hunt(self, wanted: Mapping[tuple[str, str], ImageUse]) -> None:
-        """Look at each account, and each bucket, that may hold images."""
+        """List the images in each account, and each bucket, that may contain some."""
         found = {(s.provider.connection, _part(s.provider.settings)): s.provider.settings for s in wanted.values()}
         for one in uploads(self._context.map, self._context.mirror):
             found.setdefault((one.connection, _part(one.provider)), one.provider)
@@ -295,28 +295,29 @@ class ImageKeeper:
                 self._errands.begin(f"hunt {connection} {part}", connection, work)
 
     async def _hunted(self, connection: str, part: str, provider: Mapping[str, Any]) -> float:
-        """Delete images of ours that had no record at two looks."""
+        """Delete our images that had no record at two listings."""
         account = self._accounts[connection]
         cloud = clouds.images_of(account.cloud)
         if cloud is None:
             return HUNT_S
         try:
             listed = await account.ask(lambda: cloud.listed(provider))
-            # By path: an upload whose record is damaged is still known, and its image stays.
+            # Determined by path, so that an upload with a damaged record is still known and its image stays.
             known = {entry.path.rpartition("/")[2] for entry in self._context.mirror.under(self._root)}
             ours = [
                 one
                 for one in listed
                 if one.tags.get(clouds.SYSTEM_TAG) == self._system and clouds.UPLOAD_TAG in one.tags
             ]
-            # The listing may be older than the records, and still show what was just withdrawn; hence two looks.
+            # The listing may be older than the records and still show an image that was just deleted; hence two
+            # listings.
             lost = {one.id: one for one in ours if one.tags[clouds.UPLOAD_TAG] not in known}
             again = self._suspects.get((connection, part), frozenset())
             self._suspects[connection, part] = frozenset(lost)
             for one in (lost[id] for id in sorted(lost.keys() & again)):
                 await _discard(account, cloud, provider, one)
         except (clouds.CloudUnavailable, clouds.LaunchFailed, clouds.OverQuota) as error:
-            log.warning("connection %s: its images cannot be looked at: %s", connection, error)
+            log.warning("connection %s: its images cannot be listed: %s", connection, error)
         return HUNT_S
 
     @property
@@ -327,8 +328,8 @@ class ImageKeeper:
 async def _discard(
     account: CloudAccount, cloud: clouds.ImageCloud, provider: Mapping[str, object], one: clouds.Resource
 ) -> None:
-    """Delete it from the cloud. Raise CloudUnavailable; other failures do not stop other deletions."""
-    log.warning("connection %s: %s %s is nobody's, and is deleted", account.name, one.kind, one.id)
+    """Delete an image from the cloud. Raise CloudUnavailable; other failures do not stop other deletions."""
+    log.warning("connection %s: %s %s has no record; deleting it", account.name, one.kind, one.id)
     try:
         await account.ask(partial(cloud.discard, provider, one))
     except (clouds.LaunchFailed, clouds.OverQuota) as error:
@@ -341,7 +342,7 @@ def _part(provider: Mapping[str, object]) -> str:
 
 
 def _superseded(upload: images.ImageUpload) -> images.ImageUpload:
-    return replace(upload, state="deleting", why="newer ones are kept")
+    return replace(upload, state="deleting", why="newer uploads replace it")
 
 
 def _ordered(upload: images.ImageUpload, do: str) -> images.ImageUpload:
@@ -357,12 +358,12 @@ def _ordered(upload: images.ImageUpload, do: str) -> images.ImageUpload:
 
 def _unfit(file: images.ImageFile) -> str:
     """Return why a file can never be uploaded; empty if it can be."""
-    # The file is fetched from where a job said; without its digest, anyone who can write there chooses the
-    # machines' image.
+    # The file is fetched from the job's URL; without its digest, anyone who can write there could replace the machines'
+    # image.
     if len(file.sha256) != 64 or set(file.sha256) - set("0123456789abcdef"):
-        return "its build returned no sha256 in its metadata, 64 hex digits: nobody could tell whether it is whole"
+        return "its build did not return its sha256 (64 hex digits) in the metadata, so it cannot be verified"
     if not file.url:
-        return "its build returned no url of it"
+        return "its build did not return its url"
     return ""
 
 

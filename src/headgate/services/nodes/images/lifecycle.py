@@ -1,4 +1,4 @@
-"""Take one upload through its life: each step asks its cloud once, and is recorded before the next."""
+"""Take one upload through its life cycle: each step calls its cloud once, and is recorded before the next."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from headgate.store.types import At, Op, StoreError, TooLarge
 log = logging.getLogger("headgate.images")
 
 POLL_S = 2.0
-"""Interval between two looks at an upload that is under way."""
+"""Interval between two checks of an upload in progress."""
 USED_S = 30.0
-"""Interval between two checks whether machines still use an image that is to be deleted."""
+"""Interval between two checks whether machines still use an image that is being deleted."""
 RETRY_S = 60.0
 """Pause after a failure."""
 TRIES_MAX = 3
-"""Limit of attempts to upload an image to one place."""
+"""Limit on the attempts to upload an image to one place."""
 Change = Callable[[ImageUpload], ImageUpload | None]
 
 
 @dataclass(slots=True)
 class UploadLedger:
-    """Record uploads under the launcher's lock, and never overwrite what another process wrote."""
+    """Record uploads under the launcher's lock, and never overwrite another process's change."""
 
     ledger: MachineLedger
 
@@ -45,7 +45,7 @@ class UploadLedger:
     async def change(self, id: str, change: Change, more: Sequence[Op] = ()) -> None:
         """Write a change of the upload's record, applied to its present content; None deletes it. Raise StoreError."""
         place = self.ledger.context.map.image_uploads.uploads(id).record
-        # A person or another step may write the record meanwhile; the change is then applied to what they wrote.
+        # A person or another step may write the record in the meantime; the change is then applied to the new content.
         while (found := self.find(id)) is not None:
             one, at = found
             now = change(one)
@@ -74,7 +74,9 @@ class UploadLife:
         account = self.accounts.get(one.connection)
         cloud = clouds.images_of(account.cloud) if account is not None else None
         if account is None or cloud is None:
-            await self._waits(id, f"the connection {one.connection} takes no images in this launcher's settings")
+            await self._waits(
+                id, f"in this launcher's settings, the connection {one.connection} does not accept images"
+            )
             return RETRY_S
         try:
             if one.state in ("deleting", "failed"):
@@ -86,16 +88,16 @@ class UploadLife:
         except (clouds.LaunchFailed, clouds.OverQuota, clouds.NoFile) as failed:
             return await self._failed(one, str(failed)[:WHY_MAX])
         except Exception as error:
-            # The store is away or the lock is lost: not the upload's fault, and the component has to know.
+            # An unavailable store or a lost lock is not the upload's fault, and the component must handle it.
             if isinstance(error, StoreError) and not isinstance(error, TooLarge):
                 raise
-            log.exception("upload %s of %s: nothing can be done with it", one.id, one.file.name)
+            log.exception("upload %s of %s: its next step failed", one.id, one.file.name)
             return RETRY_S
 
     async def _send(self, account: CloudAccount, cloud: clouds.ImageCloud, one: ImageUpload) -> float:
         """Take the upload one step further. Raise CloudUnavailable, LaunchFailed, OverQuota, NoFile."""
         if one.state == "pending":
-            # From the first call on, the cloud may hold something: `dirty` says so before it happens.
+            # From the first call on, the cloud may hold data, so `dirty` is recorded before the call.
             await self.uploads.change(one.id, lambda known: _now(known, one, state="uploading", dirty=True))
             return 0.0
         file = self.files.have(one.file.sha256)
@@ -118,18 +120,18 @@ class UploadLife:
 
     async def _fetch(self, one: ImageUpload) -> Path:
         """Fetch the file of the upload. Raise NoFile."""
-        await self._waits(one.id, "the file is fetched from where its build left it")
+        await self._waits(one.id, "the file is being fetched from the URL that its build returned")
         return await self.files.fetch(one.file.url, one.file.sha256)
 
     async def _withdraw(self, account: CloudAccount, cloud: clouds.ImageCloud, one: ImageUpload) -> float:
         """Delete the upload from the cloud; failures are retried until nothing is left. Raise CloudUnavailable."""
         if busy := await self._users(one):
-            await self._waits(one.id, f"{busy} machines are made of it")
+            await self._waits(one.id, f"{busy} machines were created from it")
             return USED_S
         try:
             gone = await account.ask(lambda: cloud.withdraw(wanted_of(one), one.driver))
         except (clouds.LaunchFailed, clouds.OverQuota) as error:
-            await self._waits(one.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
+            await self._waits(one.id, f"it cannot be deleted: {str(error)[:WHY_MAX]}")
             return RETRY_S
         if gone:
             await self.uploads.change(one.id, _gone)
@@ -137,7 +139,7 @@ class UploadLife:
         return POLL_S
 
     async def _users(self, one: ImageUpload) -> int:
-        """Return how many machines use the upload; unused ones among them are to be deleted."""
+        """Return how many machines use the upload; mark the free ones for deletion."""
         ledger, busy = self.uploads.ledger, 0
         map, mirror = ledger.context.map, ledger.context.mirror
         for _, _, node in read_all(mirror, map.nodes.made.path, MadeNode):
@@ -154,7 +156,7 @@ class UploadLife:
 
         def change(known: ImageUpload) -> ImageUpload:
             state = "failed" if last else "uploading"
-            # Without the driver's state, the next attempt begins from scratch.
+            # Without the driver's state, the next attempt starts from scratch.
             return _now(known, one, state=state, tries=one.tries + 1, why=why, driver={})
 
         await self.uploads.change(one.id, change)
@@ -165,14 +167,13 @@ class UploadLife:
 
 
 def _now(known: ImageUpload, as_read: ImageUpload, **changes: object) -> ImageUpload:
-    """Return the changed upload, unless a person wants it deleted meanwhile."""
-    # A step may take long, and a person may have ordered something else in the meantime.
+    """Return the changed upload, unless its state has changed since it was read."""
+    # A step may take long, and a person may have ordered the deletion in the meantime.
     return replace(known, **changes) if known.state in UNDER_WAY and known.state == as_read.state else known
 
 
 def _gone(known: ImageUpload) -> ImageUpload | None:
-    """Return the record that remains when the cloud holds nothing of an upload: a failed upload stays for people to
-    see."""
+    """Return the record that remains when the cloud holds nothing of an upload: a failed upload stays visible."""
     if known.state == "deleting":
         return None
     return replace(known, dirty=False) if known.state == "failed" else known
