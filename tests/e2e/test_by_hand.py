@@ -194,7 +194,7 @@ def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     wait_for("it is checked", lambda: headgate.repositories.note("code/new", commit))
     file.write_text("- tenant: [")
     status, said = reconfigure()
-    assert status == 1 and "everything goes on as before" in said and "tenants.yaml" in said
+    assert status == 1 and "the previous one stays in effect" in said and "tenants.yaml" in said
     (problem,) = headgate.get("/api/tenant/example/status")["problems"]
     assert problem["project"] == "the tenant file" and knows("code/new")
     file.write_text(before)

@@ -43,7 +43,7 @@ def test_a_torn_configuration_changes_nothing_and_a_renamed_pipeline_leaves_noth
     wait_for("the status says so", lambda: not_in_force(headgate))
     errors = headgate.get("/api/tenant/example/config-errors")
     assert errors[0]["name"] == "Not In Force" and any(error["source_context"]["line"] for error in errors)
-    wait_for("who pushed it is told", lambda: "not in force" in headgate.repositories.note("config", commit))
+    wait_for("who pushed it is told", lambda: "not in effect" in headgate.repositories.note("config", commit))
     headgate.kill()
     headgate.start()
     wait_for("the status still says so", lambda: not_in_force(headgate))

@@ -76,7 +76,7 @@ async def test_a_torn_config_project_goes_on_as_before_until_a_change_mends_it(
         assert await lands(running, repositories, "code/api", "one", {"one": "x\n"}) == ["unit"]
         await running.until(lambda: not running.context.merges.open(running.context.mirror))
         note = await asyncio.to_thread(repositories.note, "config", commit)
-        assert "not in force" in note and "zuul.yaml:" in note
+        assert "not in effect" in note and "zuul.yaml:" in note
     async with gate(tmp_path / "later", repositories.hub, backend, TENANTS) as running:
         assert held(running) == ["config"], "whoever begins anew goes on with the same"
         assert await lands(running, repositories, "code/api", "two", {"two": "x\n"}) == ["unit"]

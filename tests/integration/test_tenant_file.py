@@ -132,7 +132,7 @@ async def test_a_broken_file_leaves_the_old_in_force(
 ) -> None:
     file.text = broken
     answer = await anew(running)
-    assert not answer.done and "everything goes on as before" in answer.text and says in answer.text
+    assert not answer.done and "the previous one stays in effect" in answer.text and says in answer.text
     refused = running.scheduler.tenants.refused
     assert refused is not None and says in refused.text
     await lands(running, repositories, "code/api", "one")

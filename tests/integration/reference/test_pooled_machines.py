@@ -111,7 +111,7 @@ async def test_what_people_have_is_in_use_and_who_they_are_is_not_told(world: Wo
         await inventory.facts.store.commit([], [place.put(lease), *marks(inventory)])
         await shown(world, "m2", "in-use")
         (found,) = [one for one in await world.get("T/nodes") if one["id"] == "m2"]
-        assert found["why"] == "somebody leases it" and "ada" not in str(found)
+        assert found["why"] == "a person leases it" and "ada" not in str(found)
 
 
 async def test_who_wants_one_held_or_away_is_told_what_to_do_instead(world: World) -> None:

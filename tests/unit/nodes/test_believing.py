@@ -12,7 +12,7 @@ MADE, OTHER = "ssh-ed25519 AAAAmade", "ssh-rsa AAAAother"
 
 def test_the_key_that_a_machine_was_made_with_is_believed_and_no_other() -> None:
     assert believed({HOST_KEY_VARIABLE: MADE}, f"{MADE}\n{OTHER}") == MADE
-    with pytest.raises(MachineUnusable, match="does not have the key that the machine was made with"):
+    with pytest.raises(MachineUnusable, match="does not have the key that the machine was created with"):
         believed({HOST_KEY_VARIABLE: MADE}, OTHER)
 
 

@@ -174,13 +174,13 @@ def test_what_can_never_be_is_told_with_its_reason() -> None:
     one = [provider("a", "small", label("few", most=1), instances=2)]
     told = {
         ("none",): "no provider of tenant t has the label none",
-        ("few", "few"): "2 machines of label few are wanted, and there may be 1",
+        ("few", "few"): "2 machines of label few are requested, but only 1 are allowed",
         ("small", "small", "small"): "3 such machines are more than the providers may ever have at a time",
     }
     for labels, why in told.items():
         assert serve(site(one), request("r", *labels)) == Never(why)
     large = serve(site(one, uses={"small": {"instances": 3.0}}), request("r", "small"))
-    assert large == Never("label small: provider a may have 2 instances, and one machine takes 3")
+    assert large == Never("label small: provider a may have 2 instances, but one machine takes 3")
     unknown = serve(site(one, uses={"small": "there is no flavor x"}), request("r", "small"))
     assert unknown == Never("label small: provider a: there is no flavor x")
 

@@ -153,7 +153,7 @@ def test_who_waits_for_two_is_not_overtaken_by_ones() -> None:
 def test_a_build_on_another_executor_is_told_which_zone_reaches_the_machine() -> None:
     found = serve(site([lab()], *ready(lab()), uses={"desk": {}}), request("r", "desk"))
     assert found == Never(
-        "machines of label desk are reached by executors of zone cellar, and this build is on one without a zone"
+        "only executors of zone cellar can reach machines of label desk, but this build is on one without a zone"
     )
 
 
@@ -171,7 +171,7 @@ def test_after_its_build_a_machine_is_looked_at_again_and_goes_once_it_is_not_li
     bare = replace(provider, hosts=provider.hosts[:1])
     assert fate(node, bare).state == "used"
     gone = fate(replace(after, state="ready"), bare)
-    assert (gone.state, gone.why) == ("outdated", "no tenant lists it any more")
+    assert (gone.state, gone.why) == ("outdated", "no tenant lists it any longer")
     rekeyed = replace(provider, hosts=tuple({**one, "username": "root"} for one in provider.hosts))
     assert fate(replace(listed(provider)["h1"][0], state="ready"), rekeyed).why == ""
 

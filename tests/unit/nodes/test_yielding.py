@@ -160,7 +160,7 @@ def test_where_a_cloud_had_no_room_one_request_at_a_time_tries() -> None:
     tight = replace(site([provider("a", "small"), provider("b", "large")]), tight=lambda one: one.name == "a")
     first, later = (
         request("r1", "small", "small"),
-        Later("provider a: its cloud had no room, and another request tries first"),
+        Later("provider a: its cloud had no room, and another request is trying first"),
     )
     choosing = Choosing(tight)
     assert where(choosing.serve(first, None)) == ["make n0 at a", "make n1 at a"]

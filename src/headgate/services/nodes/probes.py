@@ -1,4 +1,4 @@
-"""Probe whether unused machines are healthy: a machine that does not answer is given to nobody until it does."""
+"""Probe whether unused machines are healthy: a machine that does not answer is out of use until it does."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from headgate.store.types import At
 log = logging.getLogger("headgate.launcher")
 
 PROBES_MAX = 20
-"""Limit of probes under way at a time."""
+"""Limit on the concurrent probes."""
 AGAIN_S = 10.0
-"""Time after which a machine that did not answer is probed again, until it is known to be unhealthy."""
+"""Time after which a machine that did not answer is probed again, until it counts as unhealthy."""
 LISTED_INTERVAL_S = 30.0
 """Shortest interval between two listings of machines, which also take at most a twentieth of the time."""
 WHY_MAX = 200
-"""Limit of characters kept of a failure."""
+"""Limit on the stored characters of a failure."""
 
 
 @dataclass(slots=True)
@@ -55,8 +55,8 @@ class Probing:
         taken: Callable[[], Collection[str]],
         guard: At,
     ) -> None:
-        """Make a prober. `interval_s` applies to machines without their own interval; 0 means that these are not
-        probed. `taken` are machines in use."""
+        """Create a prober. `interval_s` applies to machines without their own interval; 0 means that these are not
+        probed. `taken` returns the machines in use."""
         self._inventory, self._providers, self._interval_s = inventory, providers, interval_s
         self._taken, self._guard, self._healths = taken, guard, HealthMonitor(inventory)
         self._known: dict[str, _Known] = {}
@@ -73,7 +73,7 @@ class Probing:
         loop = asyncio.get_running_loop()
         try:
             while True:
-                # The revision is read before the list is made: what changes meanwhile causes another listing.
+                # The revision is read before the list, so that a change in the meantime causes another listing.
                 seen = self._inventory.journal.latest
                 if seen != self._listed and loop.time() >= self._list_again_s:
                     await self._list(seen)
@@ -127,7 +127,7 @@ class Probing:
         while self._line and self._line[0][0] <= now_s and len(self._running) < PROBES_MAX:
             _, uuid = heapq.heappop(self._line)
             one = self._known[uuid]
-            # A build may reboot its machine, so machines in use are not judged.
+            # A build may reboot its machine, so machines in use are not probed.
             if uuid in taken:
                 self._again(uuid, one.interval_s)
             else:
@@ -141,15 +141,15 @@ class Probing:
             await self._providers[STATIC].probe(machine)
         except MachineUnusable as error:
             why = str(error)[:WHY_MAX] or "it does not answer"
-        # The user may have come during the probe, and a machine that is as healthy as recorded needs no write.
+        # A machine that was taken during the probe may have been rebooted by its user, and an unchanged result needs no
+        # write.
         if uuid in self._taken() or (not why and uuid in self._well):
-            return one.interval_s  # its user may have stopped it
+            return one.interval_s
         self._well.discard(uuid)
         health = await self._healths.probed(uuid, why, [self._guard])
         if not why:
             self._well.add(uuid)
-        # A failure is confirmed quickly, and a machine that is known to be unhealthy is asked no more often than
-        # others.
+        # A failure is confirmed quickly, but a machine that counts as unhealthy is probed no more often than others.
         return AGAIN_S if why and health.missed < MISSED_MAX else one.interval_s
 
     def _again(self, uuid: str, pause_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Choose the executors that are to run a job, and request the nodes of a build while it runs."""
+"""Choose the executors that may run a job, and request the nodes of a build while it runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ Waiting = Callable[[], AbstractAsyncContextManager[None]]
 
 
 def can_run(record: ComponentRecord, found: Open) -> bool:
-    """Return whether an executor has what a build needs besides machines; a cancelled build needs nothing."""
+    """Return whether an executor has everything that a build needs besides machines; a cancelled build needs
+    nothing."""
     return record.data.containers or IMAGE not in found.request.meta or found.request.wanted == "cancel"
 
 
@@ -45,7 +46,7 @@ def executors(context: Context) -> list[ComponentRecord]:
 
 def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
     """Return the zone whose executors run the job. It is empty if no executor of a zone has or had the labels, or if an
-    executor outside all zones has them, too. Labels of providers determine the zone themselves.
+    executor without a zone also has them. Labels of providers determine the zone themselves.
     """
     wanted = {node.label for node in job.nodeset.nodes}
     if not wanted:
@@ -59,7 +60,7 @@ def zone_of(job: FrozenJob, context: Context, tenant: str) -> str:
     if able:
         # The smallest name, so that every process chooses the same zone.
         return min(data.zone for data in able)
-    # Nobody there has the labels now: a zone that had them keeps its builds waiting for its executors.
+    # No running executor has the labels; builds then wait for the executors of a zone that had them.
     return min((zone for zone, labels in _remembered(context) if wanted <= labels), default="")
 
 
@@ -94,12 +95,12 @@ def _remembered(context: Context) -> Iterator[tuple[str, set[str]]]:
 
 
 class NoNodes(HeadgateError):
-    """Report that none of the nodesets is available; the text says why."""
+    """Report that none of the nodesets is available; the message says why."""
 
 
 class NodeRequester:
-    """Request nodes for builds. `tenants` define what labels mean; a build of a tenant without labels and providers
-    uses the runner's own machine."""
+    """Request nodes for builds. `tenants` define the labels; a build of a tenant without labels and providers uses the
+    runner's own machine."""
 
     def __init__(self, context: Context, tenants: Tenants, *, zone: str = "", own: Collection[str] = ()) -> None:
         """Request on behalf of an executor of `zone`; `own` are labels of machines that the runner has."""
@@ -120,8 +121,8 @@ class NodeRequester:
         precedence: int = PRECEDENCE,
         waiting: Waiting = nullcontext,
     ) -> AsyncIterator[BuildSpec | None]:
-        """Yield the build with its hosts; as it is if it needs none from here; None if it was cancelled before it had
-        them.  Raise NoNodes."""
+        """Yield the build with its hosts, the unchanged build if it needs none, or None if it was cancelled before it
+        had them.  Raise NoNodes."""
         tenant = self._tenants().get(spec.tenant)
         made = providers(self._context.map, self._context.mirror).get(spec.tenant, [])
         if tenant is None or not spec.job.nodeset.nodes or not (tenant.labels or self._means(made, spec)):
@@ -129,7 +130,7 @@ class NodeRequester:
             return
         wrong = []
         for nodeset in (spec.job.nodeset, *spec.job.nodeset_alternatives):
-            # Each alternative is a request of its own: machines of two nodesets are never mixed.
+            # Each alternative is a separate request, so that machines of two nodesets are never mixed.
             async with self._requested(session, spec, nodeset, precedence) as request:
                 answer = await unless(cancel, self._answer(request, waiting))
                 if answer is None:
@@ -142,8 +143,8 @@ class NodeRequester:
         raise NoNodes("; ".join(wrong))
 
     def _means(self, made: Sequence[FlatProvider], spec: BuildSpec) -> bool:
-        """Return whether a build means machines that are made: also where nobody makes them any more, so that it is
-        not run beside the executor instead."""
+        """Return whether a build needs machines that are created on demand. This includes labels that no provider has
+        any longer, so that such a build does not run on the executor's machine instead."""
         wanted = {node.label for one in (spec.job.nodeset, *spec.job.nodeset_alternatives) for node in one.nodes}
         known = any(one.label(label) is not None for one in made for label in wanted)
         return known or (bool(made) and not wanted <= set(self._own))
@@ -152,8 +153,8 @@ class NodeRequester:
     async def _requested(
         self, session: Session, spec: BuildSpec, nodeset: Nodeset, precedence: int
     ) -> AsyncIterator[NodeRequest]:
-        """Yield a request for nodes: while it exists, the machines that are claimed for it are ours; it ends with the
-        session."""
+        """Yield a request for nodes. While it exists, the machines that are claimed for it are reserved; it ends with
+        the session."""
         occasion, of_image = spec.change.occasion, body_of(spec.change)
         nodes = tuple((name, node.label) for node in nodeset.nodes for name in node.name)
         request = NodeRequest(
@@ -186,7 +187,7 @@ class NodeRequester:
     async def _answer(self, request: NodeRequest, waiting: Waiting) -> NodeAnswer:
         address, mirror = self._context.map.nodes.answers(request.id).record, self._context.mirror
         async with waiting():
-            # The answer comes as a single write, so nothing but this path is watched.
+            # The answer is a single write, so only this path is watched.
             with mirror.part(address.path) as own:
                 while (entry := mirror.get(address.path)) is None:
                     await own.moved(own.moves)

@@ -1,4 +1,4 @@
-"""Find the machines of the inventory that serve a label, also those in use; keep those that stand for slots."""
+"""Find the machines of the inventory that serve a label, also those in use; keep those that represent slots."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.store.types import At, Unavailable
 log = logging.getLogger("headgate.launcher")
 
 LAUNCHER = Caller("launcher", "headgate", "", frozenset({ADMIN}))
-KINDS = {STATIC: "Machines that are there, reached over ssh", LOCAL: "Slots on the host of an executor"}
+KINDS = {STATIC: "Existing machines, reached over ssh", LOCAL: "Slots on the host of an executor"}
 """Provider types that launchers support."""
 LOOK_S = 2.0
 """Shortest interval between two searches of the inventory for one tenant."""
@@ -33,7 +33,7 @@ SLOTS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class MachineCandidate:
-    """Hold a machine as it was read, with its provider's properties."""
+    """Hold a machine with its generation and its provider's properties."""
 
     object: Object
     generation: int
@@ -42,7 +42,7 @@ class MachineCandidate:
 
 
 class MachineFinder:
-    """Find machines at one look; providers are read once."""
+    """Find machines in one pass; providers are read only once."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
@@ -50,9 +50,10 @@ class MachineFinder:
         self._found: dict[tuple[Label, str, str | None], list[MachineCandidate]] = {}
 
     async def machines(self, label: Label, zone: str, host: str | None) -> list[MachineCandidate]:
-        """Return those for an executor of this zone on this host, or on any for None; at most LIMIT_MAX.
+        """Return the machines with this label for an executor of this zone on this host (None: any host), at most
+        LIMIT_MAX.
 
-        Raise Invalid, Unmet for a wrong label.
+        Raise Invalid, Unmet for an invalid label.
         """
         key = (label, zone, host)
         if key not in self._found:
@@ -60,7 +61,7 @@ class MachineFinder:
         return self._found[key]
 
     def check(self, one: MachineCandidate) -> At:
-        """Return a check that the machine is still as it was read."""
+        """Return a check that the machine is unchanged."""
         return At(self._inventory.places.objects.by_uuid(one.object.uuid).record.path, one.generation)
 
     async def _search(self, label: Label, zone: str, host: str | None) -> list[MachineCandidate]:
@@ -70,7 +71,7 @@ class MachineFinder:
         known = [one.uuid for one, _ in await self._inventory.admin.partitions()]
         partitions = [await self._inventory.partition(one) for one in named] or known
         if not partitions:
-            raise Unmet("the inventory has no partition; create one, and machines in it")
+            raise Unmet("the inventory has no partition; create one with machines in it")
         wanted = await self._inventory.filter(LAUNCHER, replace(search, partitions=tuple(partitions)))
         caller, found = replace(LAUNCHER, partition=partitions[0]), list[MachineCandidate]()
         for one in await self._inventory.several(caller, [wanted], LIMIT_MAX):
@@ -99,13 +100,13 @@ class MachineFinder:
 
 
 def expression(label: Label) -> Expression:
-    """Return the search that the label stands for: machines of the project it names. Raise Invalid."""
+    """Return the search expression of the label: machines of the project that it names. Raise Invalid."""
     search = parse(label.search)
-    # Whose machines a label takes is the operator's decision, so the search expression must not widen it.
+    # The operator decides which projects' machines a label takes, so the search expression must not widen that.
     if search.project or search.every_project:
-        raise Invalid(f"filter {label.search!r}: whose machines they are is said by the label's `project`")
+        raise Invalid(f"filter {label.search!r} must not name a project: use the label's `project` instead")
     if not label.project:
-        raise Invalid("it does not say whose machines it takes: give `project`, or `*` for everybody's")
+        raise Invalid("it names no project whose machines it takes: set `project`, or `*` for all projects")
     every = label.project == "*"
     return replace(
         search, types=search.types or (MACHINE,), project="" if every else label.project, every_project=every
@@ -138,7 +139,7 @@ class FreeMachines:
             known = self._looks.get(tenant.name)
             if known is not None and self._holds(known, tenant):
                 return known.found
-            # The revision is read before the search: what changes meanwhile brings about another.
+            # The revision is read before the search, so that a change in the meantime causes another search.
             revision = self._inventory.journal.revision
             try:
                 found = await self._search(tenant)
@@ -177,9 +178,9 @@ def _pooled(one: MachineCandidate, labels: tuple[str, ...], book: Book) -> Poole
     uuid, provider = one.object.uuid, one.object.properties.get("provider", "")
     state, why = "ready", ""
     if uuid in book.aside:
-        state, why = "failed", f"it is given to nobody: {book.aside[uuid]}"
+        state, why = "failed", f"it is out of use: {book.aside[uuid]}"
     elif uuid in book.taken:
-        state, why = "in-use", "somebody leases it"
+        state, why = "in-use", "a person leases it"
     return PooledMachine(uuid, one.object.name, labels, provider, one.kind == LOCAL, state, why)
 
 
@@ -198,7 +199,7 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
     count = provider.properties.get("slots", "1")
     # Each slot is an object; a typo in the number must not fill the store.
     if not count.isdecimal() or int(count) > SLOTS_MAX:
-        log.error("provider %s: slots is a number from 0 to %s, not %r", provider.name, SLOTS_MAX, count)
+        log.error("provider %s: slots must be a number from 0 to %s, not %r", provider.name, SLOTS_MAX, count)
         return
     # The uuid is derived, so two launchers make the same objects.
     wanted = {derived(provider.uuid, str(n)): f"{provider.name}-{n}" for n in range(1, int(count) + 1)}
@@ -210,7 +211,7 @@ async def _keep(inventory: Inventory, caller: Caller, provider: Object) -> None:
     try:
         for uuid in sorted(wanted.keys() - existing):
             properties = {"provider": provider.name, "slot": wanted[uuid].rpartition("-")[2]}
-            # One commit for each machine: whatever is cut off is made at the next look.
+            # One commit for each machine; if this is interrupted, the next pass creates the rest.
             made = Object(caller.partition, MACHINE, caller.project, uuid, wanted[uuid], properties, provider.tags)
             await inventory.apply(caller, [Create(made)])
         # A claim contains all that its build needs of the slot.

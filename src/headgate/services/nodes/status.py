@@ -1,4 +1,4 @@
-"""Describe requests, claims and answers as they are now, and machines that could be given to a build."""
+"""Describe the current requests, claims and answers, and the machines that a build could get."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class PooledMachine:
-    """Describe one machine to people who may know only that it exists."""
+    """Describe one machine, for viewers who may see only that it exists."""
 
     uuid: str
     name: str
@@ -29,7 +29,7 @@ class PooledMachine:
     local: bool
     """Whether the machine is a slot of an executor's host."""
     state: str = "ready"
-    """ready | in-use (leased by a person) | failed (given to nobody)"""
+    """ready | in-use (leased by a person) | failed (out of use)"""
     why: str = ""
 
 
@@ -77,8 +77,7 @@ class NodeState:
 
 
 def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
-    """Return the requests, claims and answers as they are now. Unreadable records are ignored; the map's check reports
-    them."""
+    """Return the current requests, claims and answers. Unreadable records are ignored; the map's check reports them."""
     requests = {}
     for entry in mirror.under(map.nodes.requests.path):
         request = _read(Address(entry.path, NodeRequest), entry)
@@ -94,7 +93,7 @@ def node_state(map: Map, mirror: Mirror, now_ms: int) -> NodeState:
     waiting, order = [], []
 
     def place(one: tuple[Entry, NodeRequest]) -> tuple[int, int]:
-        # The order of arrival in the store decides between equals: clocks of executors differ.
+        # Equally urgent requests stay in the order of their arrival in the store, because clocks of executors differ.
         return level(one[1].precedence, one[1].requested_ms, now_ms), one[0].born
 
     for entry, request in sorted(requests.values(), key=place):

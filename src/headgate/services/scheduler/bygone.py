@@ -1,4 +1,4 @@
-"""Record what a turn leaves behind: ended buildsets for the history, and image reports for the launcher."""
+"""Record the results of a turn: ended buildsets for the history, and image reports for the launcher."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from headgate.store.types import Op
 
 log = logging.getLogger("headgate.images")
 
-GAVE_WAY = "It was tested anew: what it rests on is another now."
+GAVE_WAY = "It was tested again, because the state on which it is based has changed."
 FILES_MAX = 50
-"""Limit of files of one item."""
+"""Limit on the files of one item."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bygone:
-    """Record what has ended in one pipeline's turn."""
+    """Create the records of everything that ended in one pipeline's turn."""
 
     tenant: str
     pipeline: str
@@ -53,20 +53,19 @@ class Bygone:
         return self._of(item, buildset.id if buildset is not None else item.id, result, message, builds)
 
     def superseded(self, before: State, after: State, actions: Sequence[Action]) -> Iterator[Finished]:
-        """Yield the buildsets of `before` that no item has any more and, of those that continue, builds that were
-        replaced or stopped."""
+        """Yield the buildsets of `before` that no item has any longer and, for buildsets that continue, their replaced
+        or stopped builds."""
         now = {item.buildset.id: item.buildset for _, item in after.items() if item.buildset is not None}
         present = {build for _, item in after.items() for build in _every(item)}
         for action in actions:
-            # `ended` records the last buildset of an item that leaves; it counts as present here, so that it is not
-            # recorded a second time as superseded.
+            # `ended` records the last buildset of an item that leaves, so it counts as present here and is not recorded
+            # a second time as superseded.
             if isinstance(action, Record) and action.item.buildset is not None:
                 now[action.item.buildset.id] = action.item.buildset
         for _, item in before.items():
             yield from self._not_carried(item, present)
             old = item.buildset
-            # Unchanged parts of a state are shared with the state before, so identity finds most of what did not
-            # change.
+            # Unchanged parts of a state are the same objects as before, so identity quickly finds most of them.
             if old is None or (new := now.get(old.id)) is old:
                 continue
             if new is None:
@@ -156,8 +155,8 @@ class Bygone:
             attempt=build.attempt,
             work=_work(build, keeps_artifacts=bool(artifacts)),
             image=build.image,
-            # Without its inputs nothing finds a build in the history, so one that may not stand for others has none
-            # there.
+            # Builds are found in the history by their inputs, so a build that must not be reused is stored without
+            # them.
             inputs=build.inputs if lasting(build) else "",
             returned=build.data if lasting(build) else {},
             requested_ms=build.requested_ms,
@@ -182,7 +181,7 @@ class Bygone:
                 secret=outcome.secret,
                 narrow=outcome.narrow,
             )
-        # A cancelled build reports nothing any more; only its request still tells when a worker began it.
+        # A cancelled build no longer reports anything; only its request shows when a worker started it.
         stopped = build.result in (None, "CANCELED") and not build.start_ms
         found = self.ending.get(build.id) if stopped else None
         began_ms = found.request.owner.start_ms if found is not None else 0
@@ -190,13 +189,13 @@ class Bygone:
 
 
 def _every(item: Item) -> Iterator[str]:
-    """Yield all builds, including those of which it is unknown yet whether they count."""
+    """Yield the ids of all builds, including carried ones, whose reuse is not yet decided."""
     yield from (one.build.id for one in item.carried)
     yield from (build.id for build in item.buildset.builds.values()) if item.buildset is not None else ()
 
 
 def _work(build: Build, *, keeps_artifacts: bool) -> str:
-    """Return `build.work`; empty for a build that did not pass, or for whose artifacts there was no room."""
+    """Return `build.work`; empty for a build that did not pass, or whose artifacts were too large to store."""
     return build.work if build.result == "SUCCESS" and (keeps_artifacts or not build.returned.artifacts) else ""
 
 
@@ -207,7 +206,7 @@ def _gone(old: BuildSet, new: BuildSet) -> list[Build]:
 
 
 def _stopped(old: BuildSet, new: BuildSet) -> list[Build]:
-    """Return the builds that were under way in `old` and are cancelled in `new`: they will not report any more."""
+    """Return the builds that ran in `old` and are cancelled in `new`, which will not report any longer."""
     running = {build.id for build in old.builds.values() if build.result is None}
     return [build for build in new.builds.values() if build.id in running and build.result == "CANCELED"]
 
@@ -218,7 +217,7 @@ def tree_of(item: Item) -> str:
     if buildset is None or buildset.state is None:
         return ""
     if not change.is_change:
-        # A tag or a branch is tested as it is: nothing is merged into it, so its commit names the state.
+        # A tag or a branch is tested without a merge, so its commit identifies the state.
         return derived("tree", change.project, change.commit)
     trees = buildset.state.trees
     known = [f"{project} {branch} {tree}" for project, found in trees.items() for branch, tree in found.items()]
@@ -245,7 +244,7 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
     if not files and not upload:
         return None
     return ImageReport(
-        # The id is derived, so a turn that is decided again writes the same report.
+        # The id is derived, so that a repeated turn writes the same report.
         id=derived("images", world.tenant, world.pipeline.name, item.id, item.buildset.id),
         tenant=world.tenant,
         pipeline=world.pipeline.name,
@@ -257,12 +256,12 @@ def _report(ended: Record, layout: Layout, world: World) -> ImageReport | None:
 
 
 def _files(item: Item, layout: Layout) -> Iterator[ImageFile]:
-    """Yield the files that are images; others are mentioned in the scheduler's log."""
+    """Yield the files that are images; log all others."""
     for job, build, number, artifact in images_of(item):
         stanza = layout.singles["image"].get(job.image_build_name)
         source = layout.tenant.find(stanza.source.project) if stanza is not None else None
         if stanza is None or source is None or stanza.body.get("type") != "zuul":
-            log.warning("build %s: %s is not an image that jobs build", build.id, job.image_build_name)
+            log.warning("build %s: %s is not an image that jobs may build", build.id, job.image_build_name)
             continue
         yield ImageFile(
             image=canonical(stanza),

@@ -1,7 +1,8 @@
-"""Show the connections' states of changes, and find what changes need, on any connection.
+"""Show the connections' states of changes, and find dependencies of changes on any connection.
 
-Footers are read here for every forge, and the changes that they name are looked up if no pipeline watches them. The
-connections' caches thus are an index of dependencies (`ChangeStates.dependants`), and no forge is searched.
+This module reads the footers of changes on every forge, and looks up the changes that they name if no tenant has their
+projects. The connections' caches therefore serve as an index of dependencies (`ChangeStates.dependants`), so that no
+forge must be searched.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger("headgate.connection")
 
 _COUNT = count(1)
 LOOKED_UP_MAX = 50
-"""Limit of changes looked up at once."""
+"""Limit on the changes looked up at once."""
 
 
 class ChangeStates:
@@ -43,7 +44,7 @@ class ChangeStates:
         self._versions: dict[str, tuple[int, str]] = {}
         self._known: dict[str, ChangeState] = {}
         self._bodiless: set[str] = set()
-        """Entries whose body has not arrived yet."""
+        """Entries whose body has not arrived in the mirror yet."""
         self.moves = 0
         """Counter that grows with every change of a change state."""
         self.dependants: dict[str, set[str]] = {}
@@ -66,7 +67,7 @@ class ChangeStates:
         return self._projects.get(project, {})
 
     def under(self, layout: LayoutView) -> Mapping[str, ChangeState]:
-        """Return the change states as a configuration sees them, in which topics may bind changes together."""
+        """Return the change states under a configuration, in which changes of one topic may need each other."""
         known = self.now()
         return ByTopic(known, self.topics, layout) if self.topics else known
 
@@ -88,8 +89,8 @@ class ChangeStates:
                 known = (path for path in self._versions if path.startswith(prefix))
                 paths = {*known, *(entry.path for entry in self._mirror.under(place.cache.path))}
             else:
-                # A commit may reach the mirror in parts. A body that arrives late moves a path of its own, which names
-                # no entry, so entries that lack theirs are tried at every move.
+                # A commit may reach the mirror in parts. A late body changes its own path, which does not identify its
+                # entry, so entries without a body are tried at every change.
                 paths = {path for path in (*changed, *self._bodiless) if path.startswith(prefix)}
             for path in paths:
                 self._take(path, place)
@@ -104,7 +105,7 @@ class ChangeStates:
             return
         if self._versions.get(path, (-1, ""))[0] == entry.version:
             return
-        # A damaged entry keeps the state that was known: without it, the next look would take the change for a new one.
+        # For a damaged entry, the last known state stays; otherwise the change would count as new at the next check.
         if (cached := readable(entry, CacheEntry)) is None:
             return
         data = self._mirror.get(place.data.inside(cached.data_uuid))
@@ -134,7 +135,7 @@ class ChangeStates:
             return
         self._known[key] = change_state
         self._projects.setdefault(change_state.change.project, {})[key] = change_state
-        # Only open changes are bound together by a topic: a closed one can no longer land with the others.
+        # A topic binds only open changes together, because a closed one can no longer land with the others.
         if change_state.open and (where := topic_of(change_state)) is not None:
             self.topics.setdefault(where, set()).add(key)
         for need in change_state.change.needs:
@@ -155,11 +156,12 @@ def _path(place: ConnectionCache, key: str) -> str:
 
 
 def remember(map: Map, mirror: Mirror, change_state: ChangeState, id: str) -> tuple[At, list[Op]]:
-    """Replace the state of the change: write a new body under `id`, switch the entry to it, delete the old body. The
-    returned check is required, because other processes record landings, too."""
+    """Return the operations that replace the state of the change, and the check that they require, because other
+    processes record landings: write a new body under `id`, switch the entry to it, delete the old body."""
     place = map.cache.connection(change_state.change.connection)
     path = _path(place, change_state.change.key)
-    # A body is never overwritten: a mirror that has only half of the commit could pair the old entry with the new body.
+    # A body is never overwritten, because a mirror with only a part of the commit could combine the old entry with the
+    # new body.
     old = mirror.get(path)
     ops: list[Op] = [
         Put(place.data.inside(id), encode(change_state)),
@@ -178,9 +180,8 @@ def forgotten(
     lingering: Mapping[str, Collection[str]],
     closed_max: int,
 ) -> list[tuple[At, list[Op]]]:
-    """Return what to commit, each under its check, so that of the closed changes at most `closed_max` stay, those that
-    closed last; besides them stay those that an open one names in its footers, and those whose refs may still be there
-    (`ports.forge.Sighting`)."""
+    """Return the deletions, each with its check, that keep only the `closed_max` most recently closed changes. Closed
+    changes that an open one needs also stay, and so do those whose refs may still exist (`ports.forge.Sighting`)."""
     place = map.cache.connection(connection)
     needed = {key for change_state in known.values() if change_state.open for key in change_state.change.needs}
     closed = list[tuple[int, At, list[Op]]]()
@@ -190,23 +191,23 @@ def forgotten(
         change_state, body = known.get(cached.key), mirror.get(place.data.inside(cached.data_uuid))
         if change_state is None or body is None or change_state.open or cached.key in needed:
             continue
-        # Before the first look at a project, all its closed changes count as lingering. If one whose ref still exists
-        # was forgotten, the look would take the ref for a new proposal.
+        # Before the first check of a project, all its closed changes count as lingering: if a change whose ref still
+        # exists were forgotten, the check would mistake the ref for a new proposal.
         if cached.key not in lingering.get(change_state.change.project, (cached.key,)):
             closed.append((body.born, At(entry.path, entry.version), [Delete(entry.path), Delete(body.path)]))
-    # Each state of a change has a body of its own, so the birth of the body is the time of the last change.
+    # Each state of a change has its own body, so the creation of the body is the time of the last change.
     closed.sort(key=lambda one: one[0])
     return [(check, ops) for _, check, ops in closed[: max(0, len(closed) - closed_max)]]
 
 
 class Needed:
-    """Complete the changes of one connection with what they need."""
+    """Add dependencies to the changes of one connection."""
 
     def __init__(
         self, context: Context, connection: str, projects: Collection[str], connections: tuple[str, ...]
     ) -> None:
-        """Make a completer. `projects` has the canonical names of all tenants' projects, `connections` all connections
-        with changes."""
+        """Create it. `projects`: canonical names of all tenants' projects; `connections`: all connections with
+        changes."""
         self._context, self._connection, self._projects = context, connection, frozenset(projects)
         self._cased = {one.casefold(): one for one in self._projects}
         self._all = ChangeStates(context.map, context.mirror, connections)
@@ -232,14 +233,14 @@ class Needed:
         return ""
 
     def _known(self, key: str) -> str:
-        """Return the key with the tenants' spelling of its project, which people may write in another case."""
+        """Return the key with the tenants' spelling of its project, because people may write it in another case."""
         project, _, number = key.rpartition("#")
         found = project if project in self._projects else self._cased.get(project.casefold(), project)
         return numbered(found, number)
 
     def _with_id(self, id: str) -> Collection[str]:
-        """Return the keys of the changes of this connection that have this Change-Id, on whatever branch, and are open
-        or have landed."""
+        """Return the keys of the changes of this connection that have this Change-Id, on any branch, and are open or
+        have landed."""
         moves = self._all.counted()
         if self._ids[0] != moves:
             found: dict[str, list[str]] = {}
@@ -251,8 +252,8 @@ class Needed:
         return sorted(self._ids[1].get(id, ()))
 
     def completed(self, change_state: ChangeState) -> ChangeState:
-        """Return the change with the changes that its footers name. Plain git has read its own footers: only URLs are
-        left there."""
+        """Return the change with the changes that its footers name as needs. Plain git has already read its own
+        footers, so only URLs are left there."""
         change = change_state.change
         if not change.is_change:
             return change_state
@@ -271,8 +272,8 @@ class Needed:
         return change_state if now == change else replace(change_state, change=now)
 
     async def looked_up(self, change_states: Iterable[ChangeState]) -> list[ChangeState]:
-        """Return new states of changes that the given ones need and that no pipeline watches. A forge that is away is
-        asked again later."""
+        """Return new states of changes that the given ones need and whose projects no tenant has. An unavailable forge
+        is asked again later."""
         named = (key for one in change_states if one.open for key in one.change.needs if key in self._owners)
         keys, found = dict.fromkeys(named), list[ChangeState]()
         known = self._all.now() if keys else {}
@@ -282,14 +283,14 @@ class Needed:
             forge = self._owners[key]
             if forge.name in away:
                 continue
-            # It is counted before the call, so a change whose look-up always fails goes to the back of the line, too.
+            # Counted before the call, so that a change whose look-up always fails also moves to the end of the queue.
             self._turns[key] = next(_COUNT)
             try:
                 change_state = await forge.look_up(key)
             except (ReporterAway, ReportPutOff) as error:
-                log.info("%s: %s, which changes of it need, is looked up later: %s", self._connection, key, error)
+                log.info("%s: the needed change %s will be looked up later: %s", self._connection, key, error)
                 if isinstance(error, ReporterAway):
-                    # Every further call would wait for the same forge that does not answer.
+                    # Every further call would wait for the same unavailable forge.
                     away.add(forge.name)
                 continue
             if change_state is not None and (change_state := replace(change_state, looked_up=True)) != known.get(key):
@@ -303,8 +304,8 @@ class Needed:
     def retold(
         self, found: Iterable[ChangeState], own: Mapping[str, ChangeState], now: Mapping[str, ChangeState]
     ) -> list[TriggerEvent]:
-        """Return events that bring in changes again which were reported when what they need was not known.
-        `own`: the changes as reported; `now`: those of them that have changed since."""
+        """Return events that enqueue changes again that were reported before their needs were known. `own`: the changes
+        as reported; `now`: those of them that have changed since."""
         known, fresh = self._all.now(), {one.change.key for one in found}
         unknown = {key for key in fresh if key not in known}
         now_ms = self._context.now_ms()

@@ -1,4 +1,4 @@
-"""Turn the observations of one connection into events, and move these on to the tenants they concern."""
+"""Turn the observations of one connection into events, and forward these to the tenants that they concern."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from headgate.store.types import At, Conflict, Delete, Op
 log = logging.getLogger("headgate.connection")
 
 EVENTS_MAX = 15
-"""Limit of events moved on in one commit."""
+"""Limit on the events forwarded in one commit."""
 PART_OPS_MAX, PART_MAX_BYTES = 40, 250_000
-"""Limits of operations and bytes in one commit for events of one change: anybody may comment on it, at any length."""
+"""Limits on the operations and bytes in one commit for events on one change, which may have many long comments."""
 LOOK_UP_EVERY_S = 60.0
 """Greatest age of the state of a change that others need and no pipeline watches."""
 ATTEMPTS_MAX = 10
 CLOSED_MAX = 5_000
-"""Limit of closed changes that are remembered; nothing can depend on older ones."""
+"""Limit on the remembered closed changes; nothing can depend on older ones."""
 
 Guards = tuple[At, At]
 """Guards of the election, and of the lock of the branches."""
@@ -54,8 +54,8 @@ class ConnectionRunner:
         closed_max: int = CLOSED_MAX,
         beside: tuple[str, ...] = (),
     ) -> None:
-        """Take `tenants`, name -> canonical names of its projects; `closed_max`, how many closed changes are
-        remembered; and `beside`, the names of all connections that have changes."""
+        """Create a runner. `tenants`: name -> canonical names of its projects; `closed_max`: number of closed changes
+        that are remembered; `beside`: names of all connections that have changes."""
         self._context, self._forge, self._tenants, self._closed_max = context, forge, tenants, closed_max
         self._change_states = ChangeStates(context.map, context.mirror, (forge.name,))
         self._events = context.map.events.connection(forge.name).events
@@ -70,7 +70,8 @@ class ConnectionRunner:
         self._hints = Hints(context, forge)
 
     async def run(self, session: Session) -> None:
-        """Hold the write side of the branches for as long as it leads: nobody else writes them, or sweeps them."""
+        """Run while leading the election, and hold the write lock of the branches, so that no other process writes or
+        sweeps them."""
         store, branches = self._context.store, self._context.map.cache.connection(self._forge.name).branches
         async with (
             lock(store, session, self._events.election.path).hold() as leading,
@@ -83,8 +84,8 @@ class ConnectionRunner:
             )
 
     async def _recall(self, guards: Guards) -> None:
-        """Read the branch heads and other refs as the last leader saw them, so that changes since then are found by
-        comparison. Clear the recorded problems, which are found again."""
+        """Read the branch heads and other refs as the last leader saw them, so that a comparison finds changes since
+        then. Clear the recorded problems, which will be found again."""
         self._heads = {}
         try:
             value = await blob.read(self._context.store, self._branches)
@@ -96,19 +97,19 @@ class ConnectionRunner:
         await self._refs.recall(guards[0])
         self._problems = {}
         place = self._context.map.cache.connection(self._forge.name).problems
-        # A problem that ended while nobody led would otherwise stay recorded for ever.
+        # A problem that ended while there was no leader would otherwise stay recorded forever.
         if await self._context.store.get(place.path) is not None:
             await self._context.store.commit([], [place.put(RepositoryProblems({}))], guards=guards)
 
     async def _forget_heads(self, damaged: ValueError, guards: Guards) -> None:
-        """Put unreadable branch heads into quarantine. Pushes made meanwhile are unknown: they trigger nothing, but
-        every tenant reads all its configuration again."""
+        """Move unreadable branch heads to the quarantine. Pushes in the meantime are unknown: they trigger nothing, but
+        every tenant reads its entire configuration again."""
         context, path = self._context, self._branches
         entry = await context.store.get(path)
         value = entry.value if entry is not None else b""
         pieces = [TurnPart(Quarantine(context).put(derived(path), "record", path, damaged, value=value, tries=1))]
-        # The deletion comes last: if a crash cuts this, the next leader repeats it under the same id, and tenants only
-        # read once more than necessary.
+        # The deletion comes last: after a crash before it, the next leader repeats everything with the same id, and
+        # tenants only read once more than necessary.
         for tenant, projects in self._tenants.items():
             again = Reconfigure(dict.fromkeys(projects, ()))
             pieces.append(TurnPart(context.map.events.tenant(tenant).management.stream.append(again)))
@@ -128,21 +129,21 @@ class ConnectionRunner:
             await self._forget(guards)
 
     async def _completed(self, sighting: Sighting) -> Sighting:
-        """Return the sighting with what footers mean, and with the changes that they name and that nobody watches; what
-        was tested before one of those was there comes in again."""
+        """Return the sighting with the needs that footers name, and with looked-up changes that no tenant has. Add
+        events that enqueue again the changes that were tested before such a change was known."""
         change_states = [self._needed.completed(one) for one in sighting.change_states]
         of = {one.change.key: one.change for one in change_states}
         events = tuple(replace(one, change=of.get(one.change.key, one.change)) for one in sighting.events)
         if found := await self._needed.looked_up(change_states):
             now = {one.change.key: one for one in change_states}
             proposed = {one.change.key for one in events if one.kind is EventKind.PROPOSED}
-            # What this sighting itself proposes is reported anyway, and now with what it needs.
+            # Changes that this sighting itself proposes are reported anyway, now with their needs.
             before = {key: one for key, one in self._change_states.now().items() if key not in proposed}
             events += tuple(self._needed.retold(found, before, now))
         return replace(sighting, change_states=(*found, *change_states), events=events)
 
     async def _look_up(self, guards: Guards) -> None:
-        """Look up, every LOOK_UP_EVERY_S, the changes that ours need and that nobody watches.  Run until cancelled."""
+        """Look up, every LOOK_UP_EVERY_S, the needed changes whose projects no tenant has.  Run until cancelled."""
         while self._context.forges:
             await asyncio.sleep(LOOK_UP_EVERY_S)
             own = {key: self._needed.completed(one) for key, one in self._change_states.now().items() if one.open}
@@ -151,9 +152,9 @@ class ConnectionRunner:
         await asyncio.Event().wait()
 
     async def _forget(self, guards: Guards) -> None:
-        """Forget changes that closed long ago, once there are a tenth more than the limit."""
+        """Forget changes that closed long ago, once they exceed the limit by a tenth."""
         known = self._change_states.now()
-        # The length is the cheaper question, and answers it nearly always.
+        # The total number is cheaper to check, and nearly always sufficient.
         if len(known) <= self._closed_max * 1.1 or sum(not s.open for s in known.values()) <= self._closed_max * 1.1:
             return
         map, mirror = self._context.map, self._context.mirror
@@ -164,12 +165,12 @@ class ConnectionRunner:
             except GuardLost:
                 raise
             except Conflict as moved:
-                log.info("%s; what closed long ago is forgotten after the next change", moved)
+                log.info("%s; old closed changes will be forgotten after the next change", moved)
                 return
 
     async def _store(self, sighting: Sighting, guards: Guards) -> None:
-        """Store everything seen in as few commits as possible, each change together with what happened to it.  Move no
-        event on meanwhile: what a change needs is known before its event is acted on."""
+        """Store a sighting in as few commits as possible, each change together with its events.  Forward no event in
+        the meantime, so that the needs of a change are known before its event is handled."""
         async with self._storing:
             for attempt in range(ATTEMPTS_MAX):
                 seen = self._context.mirror.moves
@@ -182,7 +183,7 @@ class ConnectionRunner:
                 except Conflict:
                     if attempt == ATTEMPTS_MAX - 1:
                         raise
-                    await self._context.mirror.moved(seen)  # another process recorded a landing: wait for it
+                    await self._context.mirror.moved(seen)  # wait until the mirror shows the landing that conflicted
 
     async def _try(self, sighting: Sighting, guards: Guards, *, again: bool) -> None:
         context, known = self._context, self._change_states.now()
@@ -192,18 +193,19 @@ class ConnectionRunner:
         for change_state in needed_first(sighting.change_states):
             own = events.pop(change_state.change.key, ())
             old = shown(context.map, context.mirror, change_state.change)
-            if old is not None and old.looked_up:  # changes that need it were tested with it
+            # A change that was only looked up is not new: changes that need it were already tested with it.
+            if old is not None and old.looked_up:
                 own = [replace(event, fresh=False) for event in own]
             if old is not None and old.landed and change_state.open and self._to_be_shown(old, change_state):
-                continue  # its forge has not noticed yet that a push has landed it
+                continue  # its forge has not detected yet that a push has landed it
             if old is not None and old.change.commit == change_state.change.commit:
                 change_state = _with_what_was_known(change_state, old)
             if (again or not own) and known.get(change_state.change.key) == change_state:
-                continue  # it says nothing new, or is in a commit before the one that was refused
+                continue  # it is unchanged, or an earlier commit of this sighting has stored it
             check, ops = remember(context.map, context.mirror, change_state, fresh())
             *flood, last = self._in_parts(own)
-            # The state goes last: as long as the store has the old state, the next look finds the same difference, and
-            # repeats the events under the same ids.
+            # The state comes last: while the store has the old state, the next check finds the same difference and
+            # repeats the events with the same ids.
             pieces += [TurnPart(part, [check]) for part in flood]
             pieces.append(TurnPart([*ops, *last], [check]))
         news = [TurnPart(self._announced([event])) for rest in events.values() for event in rest]
@@ -220,13 +222,13 @@ class ConnectionRunner:
         for commit in packed(pieces):
             written = await context.store.commit(commit.checks, commit.ops, guards=guards)
             entries = [entry for entry in written if entry is not None and entry.path.startswith(cached)]
-            # The next look compares with the mirror. Only this entry can be waited for: bodies and events may be gone
-            # before the mirror shows them.
+            # The next check compares with the mirror, so wait until it shows the last entry. Bodies and events may be
+            # deleted before the mirror shows them, so they cannot be waited for.
             for entry in entries[-1:]:
                 await context.mirror.reached(entry.path, entry.version)
 
     def _to_be_shown(self, old: ChangeState, now: ChangeState) -> bool:
-        """Return whether a waiting report will make the forge show that a push landed this commit."""
+        """Return whether a report that still waits will make the forge show that a push landed this commit."""
         if not now.change.number or old.change.commit != now.change.commit:
             return False
         stream = self._context.map.reports(self._forge.name).stream
@@ -236,9 +238,9 @@ class ConnectionRunner:
 
     def _in_parts(self, events: Iterable[TriggerEvent]) -> list[list[Op]]:
         """Return the operations that record a change's events, in parts that each fit into a commit; the change's state
-        goes with the last part.
+        is written with the last part.
 
-        If another leader takes over in between, it records the others again, with the same ids.
+        If another leader takes over in between, it records the events again, with the same ids.
         """
         parts, size_bytes = list[list[Op]]([[]]), 0
         for event in events:
@@ -255,13 +257,13 @@ class ConnectionRunner:
         return [op for event in events for op in self._events.stream.append(event)]
 
     def _ordered(self, orders: Iterable[tuple[str, ButtonOrder]]) -> Iterator[list[Op]]:
-        """Yield the operations that pass each order on to its tenant, if that has the project; whether it has the
-        pipeline, the tenant knows."""
+        """Yield the operations that pass each order on to its tenant, if the tenant has the project; the tenant itself
+        checks the pipeline."""
         for key, one in orders:
-            # The tenant's name comes from outside, and is passed on only where the order can concern something.
+            # The tenant's name comes from outside, so it is used only if that tenant exists and has the project.
             if key.rpartition("#")[0] in self._tenants.get(one.tenant, ()):
-                log.info("%s takes %s out of %s of %s", one.who, key, one.pipeline, one.tenant)
-                wanted = Dequeue(key, f"taken out at the forge by {one.who}", event=one.event)
+                log.info("%s dequeues %s from %s of %s", one.who, key, one.pipeline, one.tenant)
+                wanted = Dequeue(key, f"dequeued at the forge by {one.who}", event=one.event)
                 stream = self._context.map.events.tenant(one.tenant).management.stream
                 yield stream.append(ForPipeline(one.pipeline, wanted))
 
@@ -276,7 +278,7 @@ class ConnectionRunner:
         )
 
     async def _forward(self, guards: Guards) -> None:
-        """Move each event on to every tenant that has its project, taking projects in turn.  Run until cancelled."""
+        """Forward each event to every tenant that has its project, taking projects in turn.  Run until cancelled."""
         mirror, reader = self._context.mirror, StreamConsumer(self._events.stream, self._context.mirror, whose)
         with mirror.part(self._events.path) as stirs:
             while True:
@@ -289,11 +291,11 @@ class ConnectionRunner:
                 async with self._storing:
                     for commit in packed(pieces):
                         await self._context.store.commit([], commit.ops, guards=guards)
-                # Events end in this order, so once the last is gone from the mirror, none of these is taken up again.
+                # Events are removed in order, so once the mirror lacks the last one, none of them is handled again.
                 await mirror.gone(waiting[-1].entry)
 
     def _move(self, event: Unread[TriggerEvent]) -> list[TurnPart]:
-        """Return operations that move an event on, and remove it once all its tenants have it. If these are too many
+        """Return operations that forward an event, and remove it once all its tenants have it. If these are too many
         for one commit, a leader that takes over in between sends the event to some of them again."""
         streams = list(self._concerned(event.event))
         news = replace(event.event, shared=True) if len(streams) > 1 else event.event
@@ -307,7 +309,7 @@ class ConnectionRunner:
 
 
 class _Known(Mapping[str, ChangeState]):
-    """Show the change states for which the connection has made events; changes that were only looked up count as
+    """Show the change states about which the connection has reported events; changes that were only looked up count as
     new."""
 
     def __init__(self, change_states: ChangeStates) -> None:
@@ -364,7 +366,8 @@ def _by_change(events: Iterable[TriggerEvent]) -> dict[str, list[TriggerEvent]]:
 def _with_what_was_known(now: ChangeState, old: ChangeState) -> ChangeState:
     """Return the forge's report on a commit, completed with earlier facts that it lacks."""
     now = replace(now, checks=old.checks)
-    if old.landed and now.change.number:  # even if its forge merged nothing, or somebody opens it again
+    # A landed change stays landed, even if its forge does not show it as merged, or somebody reopens it.
+    if old.landed and now.change.number:
         now = replace(now, landed=True)
     if now.landed and not now.approvals:  # the landing has removed the approvals
         now = replace(now, approvals=old.approvals, proposers=old.proposers)

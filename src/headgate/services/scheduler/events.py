@@ -1,4 +1,4 @@
-"""Read the events of a pipeline, with the parts of them that lie apart."""
+"""Read the events of a pipeline, including their separately stored parts."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Event = TriggerEvent | Answer | ForPipeline
 
 
 Apart = BuildEnded | BuildPaused | MergeAnswer
-"""Events whose large data may lie apart from them."""
+"""Events whose large data may be stored separately."""
 
 
 async def complete(context: Context, waiting: Unread[Event]) -> Unread[Event]:
-    """Return the event with the part that lies apart from it, which is deleted with it."""
+    """Return the event with its separately stored part, which is deleted together with the event."""
     event = waiting.event
     if not isinstance(event, Apart) or not event.apart:
         return waiting
     try:
         found = await blob.taken(context.store, event.apart)
-        # The parts are deleted together with the event: until then, another scheduler that takes over needs them.
+        # The parts are deleted only with the event, because another scheduler that takes over would need them.
         if found is not None:
             return replace(waiting, event=_with(event, found[0]), besides=tuple(found[1]))
     except ValueError as damaged:
         log.error("%s: %s", waiting.entry, damaged)
-    # The event is not dropped: the item would wait for its build or its merge for ever.
+    # The event is not dropped, because the item would then wait forever for its build or its merge.
     return replace(waiting, event=_lost(event))
 
 
 def _with(event: Apart, plain: bytes) -> Apart:
-    """Return the event with the part that lay apart from it. Raise ValueError."""
+    """Return the event with its separately stored part. Raise ValueError."""
     match event:
         case MergeAnswer():
             return decode(plain, MergeAnswer)
@@ -62,10 +62,9 @@ def _returned(event: BuildEnded | BuildPaused, plain: bytes) -> tuple[dict[str, 
 
 
 def _lost(event: Apart) -> BuildEnded | MergeAnswer:
-    """Return a substitute for an event that lost a part: a build is tried again; a change learns that its merge is
-    unknown."""
+    """Return a substitute for an event that lost a part: a build is retried, and a merge fails with an error."""
     if isinstance(event, MergeAnswer):
-        return MergeAnswer(event.buildset, ok=False, error="the merger's answer was lost; have the change tried again")
+        return MergeAnswer(event.buildset, ok=False, error="the merger's answer was lost; enqueue the change again")
     build = event.outcome.build if isinstance(event, BuildEnded) else event.build
-    outcome = BuildOutcome(build=build, error="what it returned was lost")
+    outcome = BuildOutcome(build=build, error="the data that it returned was lost")
     return BuildEnded(event.buildset, event.job, outcome)

@@ -1,4 +1,4 @@
-"""Find in the store the remains of what no longer exists, and remove them."""
+"""Find data in the store whose owners no longer exist, and remove it."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ log = logging.getLogger("headgate.leftovers")
 sweep_log = logging.getLogger("headgate.sweep")
 
 PAUSE_S = 0.2
-"""Interval between two looks while builds are being cancelled."""
+"""Interval between two checks while builds are being cancelled."""
 LOOK_AGAIN_S = 60.0
-"""Time after a change at which everything is looked at again."""
+"""Time after a change at which everything is checked again."""
 CONNECTION_LOOKS = 60
-"""Number of looks, about an hour, before a connection's data is deleted, so that a slip in the settings can be
-mended."""
+"""Number of checks, over about an hour, before a connection's data is deleted, so that a mistake in the settings can be
+fixed in time."""
 INTERVAL_S = 60.0
-"""Interval between two looks of a sweeper; what both of them find, unchanged, is deleted."""
+"""Interval between two checks of a sweeper; entries that both of them find unchanged are deleted."""
 COUNT_MAX = OPS_MAX - 4
-"""Limit of checks in one commit: of the entries that it removes and of the locks that their users hold."""
+"""Limit on the checks in one commit: of the entries that it removes and of the locks that their users hold."""
 
 
 class Leftovers:
-    """Find leftovers of all tenants, as the mirror shows them. Turns stop the work for a removed pipeline; what remains
-    after that is found here, and anything that appears later by the next look."""
+    """Find leftovers of all tenants in the mirror. Turns stop the work of a removed pipeline, and this class finds what
+    remains after that; the next check finds anything that appears later."""
 
     def __init__(self, context: Context, tenants: Tenancy) -> None:
         self._context, self._tenants = context, tenants
@@ -53,14 +53,14 @@ class Leftovers:
         found = set[tuple[str, str]]()
         for tenant in self._named(map.tenant.path, map.events.tenant.path):
             own = self._tenants.get(tenant)
-            # A refused entry of the tenant file does not say that the tenant is gone, and a tenant that is not loaded
-            # may have any pipeline.
+            # A rejected entry of the tenant file does not mean that the tenant was removed, and a tenant that is not
+            # loaded may have any pipeline.
             if tenant in self._tenants.file.refused or (own is not None and not own.loaded.is_set()):
                 continue
             places = (map.tenant(tenant).pipeline.path, map.events.tenant(tenant).pipelines.path)
             known = own.layouts.landed.pipelines if own is not None else ()
             missing = (name for name in self._named(*places) if name not in known)
-            # `without` is empty while a config-project has errors: a typo there must not remove pipelines.
+            # `without` is empty while a config-project has errors, because a typo there must not remove pipelines.
             found.update((tenant, name) for name in missing if own is None or own.without(name))
         return found
 
@@ -75,7 +75,7 @@ class Leftovers:
         return (unescape(name) for path in directories for name in self._context.mirror.names(path))
 
     async def look(self, found: Callable[[], None]) -> None:
-        """Call `found` a while after every change, where there may be something, until cancelled."""
+        """Call `found` a while after a change if there may be leftovers, until cancelled."""
         map = self._context.map
         with self._context.mirror.part(map.tenant.path, map.events.tenant.path) as moves:
             while True:
@@ -88,20 +88,20 @@ class Leftovers:
 
 
 async def ended(context: Context, tenant: str, pipeline: str, guard: At) -> bool:
-    """Return whether nobody works for the pipeline any more. If somebody does, wait a little first."""
+    """Return whether no worker processes requests of the pipeline any longer. If one does, wait a little first."""
     mirror, seen = context.mirror, context.mirror.moves
     requests = [one for queue in (*context.zones(), context.merges) for one in queue.open(mirror)]
-    # Only requests that name an item count: reports may still be under way, and do not depend on the pipeline.
+    # Only requests that name an item count, because reports do not depend on the pipeline.
     ours = [one for one in requests if _is_of_item(one, tenant, pipeline)]
     if not ours:
         return True
-    # No worker may ever claim what a dead one left: its zone may have no other.
+    # Cancelled requests of dead workers are ended here, because their zone may have no other worker to claim them.
     for one in ours:
         if one.request.wanted == "cancel" and not one.locked:
             with suppress(Conflict):
                 await context.store.commit(*Requests.cancel(one), guards=[guard])
     await mirror.moved(seen)
-    # Every move of the mirror ends the wait, and each round looks at all requests; hence the pause.
+    # The pause limits the rate: any change of the mirror ends the wait, and each round checks all requests.
     await asyncio.sleep(PAUSE_S)
     return False
 
@@ -117,7 +117,7 @@ def leftover(context: Context, *places: Dir) -> list[TurnPart]:
 
 
 async def removed(context: Context, pieces: Iterable[TurnPart], guards: Sequence[At]) -> None:
-    """Delete it, and wait until the mirror shows that. Raise Conflict."""
+    """Commit the parts, and wait until the mirror shows the deletions. Raise Conflict."""
     for commit in packed(pieces):
         await context.store.commit(commit.checks, commit.ops, guards=guards)
         for op in commit.ops:
@@ -126,9 +126,9 @@ async def removed(context: Context, pieces: Iterable[TurnPart], guards: Sequence
 
 
 async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collection[str], guard: At) -> bool:
-    """Cancel the requests of a pipeline's items that nobody wants.  Return False when one moved meanwhile."""
+    """Cancel the unwanted requests of a pipeline's items.  Return False if one has changed in the meantime."""
     for queue in (*context.zones(), context.merges):
-        # The list comes from the store: the mirror may not show yet what a dying holder of the lock requested last.
+        # Read from the store, because the mirror may not show the last requests of the previous holder of the lock yet.
         for found in await queue.listed():
             if not _is_of_item(found, tenant, pipeline) or found.request.id in wanted:
                 continue
@@ -138,17 +138,17 @@ async def disowned(context: Context, tenant: str, pipeline: str, wanted: Collect
                 await context.store.commit(*Requests.cancel(found), guards=[guard])
             except GuardLost:
                 raise
-            # A worker took or ended it between the list and the commit; the caller lists again.
+            # A worker claimed or ended it between the listing and the commit, so the caller lists again.
             except Conflict:
                 return False
     return True
 
 
 class Leaving(Protocol):
-    """Declare a place where something may be left over."""
+    """Declare a place that may contain leftovers."""
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
-        """Return name -> entries that seem to be unwanted, to be removed together."""
+        """Return name -> entries that seem to be leftovers and are removed together."""
         ...
 
 
@@ -167,26 +167,26 @@ class Unasked:
 
 
 class Disconnected:
-    """Find what is stored about connections that the settings no longer have, and their unhandled events."""
+    """Find the data and unhandled events of connections that the settings no longer have."""
 
     def __init__(self, context: Context, connections: Collection[str]) -> None:
         """Take `connections`, the names of those that the settings have."""
         self._cache, self._events, self._known = context.map.cache, context.map.events, connections
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
-        """Return all of each connection that nobody watches by its name, without the lines of its locks."""
+        """Return name -> all entries of each connection that no process watches, without the entries of its locks."""
         found: dict[str, list[Entry]] = {}
         for above in (self._cache.connection.path, self._events.connection.path):
             for name in mirror.names(above):
                 if unescape(name) not in self._known and not self._watched(mirror, unescape(name)):
-                    # An entry with a lease is a contender's place in a line: its session removes it.
+                    # An entry with a lease belongs to a process that waits for a lock, whose session removes it.
                     entries = (entry for entry in mirror.under(f"{above}/{name}") if entry.lease is None)
                     found.setdefault(name, []).extend(entries)
         return {name: entries for name, entries in found.items() if entries}
 
     def _watched(self, mirror: Mirror, connection: str) -> bool:
-        # Schedulers may have different settings during an upgrade: where somebody leads the election, the connection
-        # exists for them.
+        # Schedulers may have different settings during an upgrade: if a process leads the election, it still uses the
+        # connection.
         return bool(mirror.under(self._events.connection(connection).events.election.path))
 
     def locks(self, entry: Entry) -> tuple[str, str]:
@@ -201,7 +201,7 @@ class Disconnected:
 
 
 class Forsaken:
-    """Find places in semaphores held by buildsets that are gone, or awaited by pipelines that are gone."""
+    """Find holders of semaphores whose buildsets are gone, and waiters whose pipelines are gone."""
 
     def __init__(self, context: Context) -> None:
         self._context, self._map, self._mirror = context, context.map, context.mirror
@@ -212,19 +212,18 @@ class Forsaken:
         return {entry.path: [entry] for entry in every if self._remaining(entry) not in (None, _read(entry))}
 
     def mended(self, entry: Entry) -> Op:
-        """Return the operation that keeps the remaining holders and waiters in their places."""
+        """Return the operation that writes the record with only the remaining holders and waiters."""
         record = self._remaining(entry) or SemaphoreRecord(())
         empty = not record.holders and not record.waiters
         return Delete(entry.path) if empty else Address(entry.path, SemaphoreRecord).put(record)
 
     def _remaining(self, entry: Entry) -> SemaphoreRecord | None:
-        """Return the record without holders and waiters that are gone; None if it cannot be read, because turns write
-        it again.
-        """
+        """Return the record without holders and waiters that are gone; None if it is unreadable: turns then rewrite
+        it."""
         record = _read(entry)
         if record is None:
             return None
-        # The path of a tenant's own semaphore says whose it is; only holders of a global one name their tenant.
+        # The path of a tenant's own semaphore contains the tenant; only holders of a global one name their tenant.
         own = unescape(self._map.semaphores.relative(entry.path).partition("/")[0])
         tenant = own if self._map.semaphores.holds(entry.path) else ""
         holders = tuple(holder for holder in record.holders if self._holds(holder, tenant))
@@ -250,14 +249,14 @@ def _read(entry: Entry) -> SemaphoreRecord | None:
 
 
 class Unwanted:
-    """Find answers that nobody collected, and desired states of components that are gone."""
+    """Find uncollected answers, and desired states of components that are gone."""
 
     def __init__(self, context: Context) -> None:
         self._map = context.map
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:
         answers = (entry for entry in mirror.under(self._map.results.management.path) if entry.lease is None)
-        # An answer with a lease is still waited for; it disappears with the session of the process that waits.
+        # An answer with a lease has a waiting process, and disappears with that process's session.
         return {entry.path: [entry] for entry in (*answers, *self._desired_states(mirror))}
 
     def _desired_states(self, mirror: Mirror) -> Iterator[Entry]:
@@ -300,14 +299,14 @@ class ResultSweeper:
             while True:
                 seen, left = mirror.moves, self._left()
                 known = {entry.path: suspects.get(entry.path, (entry.version, 0)) for entry in left}
-                # Only what stays unchanged is counted: a new version shows that somebody uses the entry.
+                # Only unchanged entries are counted, because a new version shows that the entry is in use.
                 found = {e.path: known[e.path][1] + 1 if known[e.path][0] == e.version else 1 for e in left}
-                # What exceeds one commit is found again at the next look.
+                # Entries that exceed one commit are found again at the next check.
                 due = self._first(entry for entry in left if found[entry.path] > self._looks)
                 if due:
                     await self._remove(due, session, guard)
                 suspects = {entry.path: (entry.version, found[entry.path]) for entry in left}
-                # The interval follows even then: a busy store moves all the time, and a look reads whole places.
+                # The interval follows in any case: a busy store changes all the time, and a check reads entire places.
                 if not suspects:
                     await mirror.moved(seen)
                 await asyncio.sleep(INTERVAL_S)
@@ -326,13 +325,13 @@ class ResultSweeper:
         """Delete the entries that are due. Raise GuardLost."""
         store, wanted = self._context.store, sorted({path for entry in due for path in self._locks(entry)})
         async with AsyncExitStack() as stack:
-            # Somebody who holds one of the locks uses the entry now; waiting for the lock would stop the sweep.
+            # A process that holds one of the locks is using the entry; waiting for the lock would block the sweep.
             held = [await stack.enter_async_context(lock(store, session, path).try_hold()) for path in wanted]
             free = {path: at for path, at in zip(wanted, held, strict=True) if at is not None}
             due = [entry for entry in due if all(path in free for path in self._locks(entry))]
             if not due:
                 return
-            sweep_log.warning("removing what nobody wants any more: %s", ", ".join(entry.path for entry in due))
+            sweep_log.warning("removing leftover entries: %s", ", ".join(entry.path for entry in due))
             ops = [self._mended(entry) if self._mended else Delete(entry.path) for entry in due]
             try:
                 checks = [At(entry.path, entry.version) for entry in due]
@@ -340,7 +339,7 @@ class ResultSweeper:
             except GuardLost:
                 raise
             except Conflict as moved:
-                sweep_log.info("%s; looking again", moved)
+                sweep_log.info("%s; checking again", moved)
 
     def _left(self) -> list[Entry]:
         left = {path: e for p in self._places() for path, e in p.left(self._context.mirror).items()}

@@ -1,4 +1,4 @@
-"""Drive one pipeline, as the holder of its lock."""
+"""Run the turns of one pipeline, as the holder of its lock."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ log = logging.getLogger("headgate.pipeline")
 DISOWN_ATTEMPTS_MAX = 10
 Events = list[Unread[Event]]
 EVENTS_MAX = 20
-"""Limit of events absorbed in one turn."""
+"""Limit on the events absorbed in one turn."""
 FRESH_MIN = 5
-"""Number of these places that are kept for triggers, however many results wait."""
+"""Number of events of a turn that are reserved for triggers, however many results wait."""
 
 
 class FaultyEvent(HeadgateError):
@@ -84,9 +84,10 @@ class PipelineRunner:
         self._triggers = StreamConsumer(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
-        """Limit of events in the next turn; it shrinks while turns raise errors, to find the event that causes them."""
+        """Limit on the events in the next turn; it shrinks while turns raise errors, to find the event that causes
+        them."""
         self._aside: dict[str, str] = {}
-        """Item that the next turn sets aside -> reason."""
+        """Item that the next turn moves to the quarantine -> reason."""
         self._damaged: tuple[Damaged, ...] = ()
         """Damaged entries that the last holder of the lock left, and that belong to no item of the state."""
         self._looked_at = (
@@ -108,7 +109,7 @@ class PipelineRunner:
         """Whether there may be entries that the last holder of the lock left half-written."""
 
     async def run(self, session: Session) -> None:
-        """Run until cancelled, until the lock is lost, or until nothing is left of a pipeline that no longer exists."""
+        """Run until cancelled, until the lock is lost, or until a removed pipeline is empty and deleted."""
         path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
         async with lock(self._context.store, session, path).hold() as guard:
             await self._take_over()  # Until now, another process may have written.
@@ -120,14 +121,14 @@ class PipelineRunner:
                     await self._turns(stirs, guard)
 
     async def _turns(self, stirs: MirrorPart, guard: At) -> None:
-        """Take turns until nothing is left of a pipeline that no longer exists."""
+        """Take turns; once a removed pipeline is empty, delete its data and return."""
         while True:
             seen = stirs.moves
             if not await self._turn(guard):
                 if not self._state.queues and self._configuration.current() and self._without:
                     if not await ended(self._context, self.tenant, self.name, guard):
                         continue
-                    log.info("%s/%s: nothing is left of it: %s", self.tenant, self.name, self._without)
+                    log.info("%s/%s is empty and gets deleted: %s", self.tenant, self.name, self._without)
                     pieces = [*self._semaphores.given_up(), *leftover(self._context, self._place, self._events)]
                     return await removed(self._context, pieces, [guard])
                 with self._semaphores.patience(stirs.nudge, left_ms(self._state, self._context.now_ms())):
@@ -139,7 +140,7 @@ class PipelineRunner:
         return self._configuration.without(self.name)
 
     async def _take_over(self) -> None:
-        """Load the state as the last holder left it, and note its unreadable entries."""
+        """Load the state that the last holder of the lock left, and note its unreadable entries."""
         entries = await self._context.store.list(self._place.path)
         self._state, damaged = load(self._place, entries)
         self._aside = {one.item: f"{one.path} cannot be read: {one.why}" for one in damaged if one.item}
@@ -147,7 +148,7 @@ class PipelineRunner:
         self._looked, self._settled, self._littered = (), False, bool(entries)
 
     async def _tidy(self, guard: At) -> None:
-        """Remove what an interrupted turn left half-written, and its requests, once a later turn is recorded."""
+        """Remove half-written entries and requests of an interrupted turn, once a later turn is recorded."""
         if not self._littered:
             return
         for _ in range(DISOWN_ATTEMPTS_MAX):
@@ -159,14 +160,15 @@ class PipelineRunner:
         self._littered = False
 
     async def _turn(self, guard: At) -> bool:
-        """Take one turn; return False when there is nothing to do until the mirror moves."""
+        """Take one turn; return False if there is nothing to do until the mirror changes."""
         if not self._configuration.current():
             return False  # a visible event may depend on a layout that is not loaded yet
         events, facts, layouts = self._waiting(), self._facts(), self._configuration.layouts
         if (not events and facts == self._looked) or (self.name not in layouts.landed.pipelines and not self._without):
             return False
         idle = not events and self._state.is_idle and not self._aside and self._semaphores.of_others()
-        if idle and facts[1:2] == self._looked[1:2]:  # changes and semaphores have moved, and none of those is here
+        # Only changes or semaphores have changed, and an idle pipeline has neither.
+        if idle and facts[1:2] == self._looked[1:2]:
             return False
         with about(tenant=self.tenant, pipeline=self.name):
             began = time.perf_counter()
@@ -184,9 +186,9 @@ class PipelineRunner:
     async def _blame(
         self, error: Exception, events: Events, facts: tuple[object, ...], layouts: TenantLayouts, guard: At
     ) -> None:
-        """Find the event or item that made the turn raise, and set it aside after a few attempts. Raise the error if
-        it is neither's."""
-        log.warning("%s/%s: a turn with %d events raised", self.tenant, self.name, len(events), exc_info=error)
+        """Find the event or item that caused the error of a turn, and move it to the quarantine after a few attempts.
+        Raise the error if neither caused it."""
+        log.warning("%s/%s: a turn with %d events failed", self.tenant, self.name, len(events), exc_info=error)
         if self._torn:
             await self._take_over()  # The store has a prefix of the turn.
         if isinstance(error, Faulty) and error.item:
@@ -198,7 +200,7 @@ class PipelineRunner:
             self._most = len(events) // 2  # Halve the turn until the culprit is alone.
             return
         elif events:
-            await self._decide([], facts, layouts, guard)  # If this raises as well, the event is not to blame.
+            await self._decide([], facts, layouts, guard)  # If this also raises, the event is not the cause.
             await self._event_aside(events[0], error, guard)
         else:
             raise error
@@ -258,7 +260,7 @@ class PipelineRunner:
     def _absorb(
         self, state: State, event: Event, world: World, actions: list[Action], outcomes: dict[str, ManagementResult]
     ) -> State:
-        """Return the state with the event taken up; add to `outcomes` what to tell those who wait, by place."""
+        """Return the state with the event absorbed; add answers for waiting callers to `outcomes`, by path."""
         waits = isinstance(event, Answer) or (isinstance(event, TriggerEvent) and event.change.occasion is not None)
         if (why := self._without) and not waits:
             outcomes |= {event.result: ManagementResult(False, why)} if isinstance(event, ForPipeline) else {}
@@ -272,7 +274,7 @@ class PipelineRunner:
         return after
 
     def _leaving(self, world: World) -> list[TurnPart]:
-        """Return operations that write the things that this turn sets aside to the quarantine."""
+        """Return operations that write the items and records that this turn sets aside to the quarantine."""
         pieces, of = list[TurnPart](), {item.id: item for _, item in self._state.items()}
         gone = [(of[id].change, why, id) for id, why in self._aside.items() if id in of and of[id].live]
         gone += [(one.change, f"{one.path}: {one.why}", one.path) for one in self._damaged if one.change is not None]
@@ -288,8 +290,8 @@ class PipelineRunner:
         return pieces
 
     def _waiting(self) -> Events:
-        """Return the events of the next turn: management first, as people are waiting; then results, which free
-        resources; then what is new, of which some is always taken up."""
+        """Return the events of the next turn: management first, because people wait; then results, which free
+        resources; then triggers, some of which are always included."""
         mirror, most, found = self._context.mirror, self._most, Events()
         triggers, paused = self._triggers.waiting(most), state_of(self._context, self.tenant).result_queue_paused
         for queue in (self._events.management, *(() if paused else (self._events.result,))):
@@ -322,7 +324,7 @@ class PipelineRunner:
         )
 
     def _facts(self) -> tuple[object, ...]:
-        """Return what a decision may rest on outside our own state, to compare: changes, all the rest, semaphores."""
+        """Return the facts outside our own state on which a decision may depend: changes, all others, semaphores."""
         layouts, answered = id(self._configuration.layouts), self._proposals.answered + self._past.answered
         orders, due = state_of(self._context, self.tenant), is_due(self._state, self._context.now_ms())
         rest = layouts, answered, orders, due, self._state.disabled
@@ -364,7 +366,7 @@ class PipelineRunner:
         pieces = turn.pieces(self._state, after, actions, ends, reported)
         for piece in pieces:  # Nothing is written yet, so nothing is torn.
             if piece.item and not piece.fits:
-                raise Faulty(piece.item) from TooLarge("what is to be recorded of it is too large for the store")
+                raise Faulty(piece.item) from TooLarge("its record is too large for the store")
         rest = [*aside, *pieces, *(TurnPart([op]) for event in events for op in event.besides)]
         facts = self._state, after, turn.notified, turn.outcomes
         places = self._semaphores.holding(*facts, settled=self._settled)
@@ -382,7 +384,7 @@ class PipelineRunner:
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, actions: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:
-        """Return the published events and the reports of the turn; if they cannot be composed, nobody is informed."""
+        """Return the published events and the reports of the turn; if they cannot be created, return none."""
         context, log_url, found, reported = self._context, self._context.log_url, list[list[Op]](), list[list[Op]]()
         try:
             if context.settings.publishing:
@@ -391,7 +393,7 @@ class PipelineRunner:
             tenant, known = self._configuration.tenant, self._configuration.layouts.landed.pipelines.values()
             reported += image_ops(context.map, self._configuration, actions, world)
             reported += [context.reported(*one) for one in reports(self._state, after, actions, world, tenant, known)]
-        except Exception:  # Telling must never stop the gate.
-            log.exception("%s/%s: what happened in a turn cannot be told", self.tenant, self.name)
+        except Exception:  # An error in reports must never stop the gate.
+            log.exception("%s/%s: the events and reports of a turn cannot be created", self.tenant, self.name)
             context.observer.untold(self.name, 1)
         return [TurnPart(ops) for ops in found], [TurnPart(ops) for ops in reported]

@@ -1,6 +1,6 @@
-"""Judge proposed configurations for the gate: at once where that is cheap, and outside the event loop where it is not.
+"""Judge proposed configurations for the gate: at once if that is cheap, otherwise outside the event loop.
 
-An item whose proposal is judged apart waits; the pipeline takes a turn when the answer is there.
+An item whose proposal is judged outside the event loop waits; the pipeline takes a turn when the answer arrives.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from headgate.ports.judge import Judge, Judging
 log = logging.getLogger("headgate.pipeline")
 
 FILES_MAX = 100
-"""Limit of files of a change whose configuration is judged at once."""
+"""Limit on the files of a change whose configuration is judged at once."""
 READ_MAX_BYTES = 32_000
 """Size limit of all changed configuration files that are read at once."""
 ANSWERS_MAX = 500
-"""Limit of answers kept until their items use them."""
-# Such patterns run in steps, outside the fast engine, so a small text may take long.
+"""Limit on the answers stored until their items use them."""
+# Such patterns need a slow regex engine, so even a small text may take long.
 _COSTLY = re.compile(r"&|\(\?|\\[1-9xuU\r\n]|[*+?}]\+")
 """Patterns that may be slow: anchors; lookarounds, flags, references and other escapes; possessive repetitions."""
 TIMES_MAX = 3
-"""Times that a proposal is judged; then the answer counts even if the layout has changed, since in a tenant where it
-keeps changing, an item would wait for ever."""
+"""Number of times that a proposal is judged. After that, the answer counts even if the layout has changed, because in a
+tenant whose layout keeps changing, an item would otherwise wait forever."""
 
 
 class _Answer(NamedTuple):
@@ -46,7 +46,7 @@ class Proposals:
     """Judge proposals of one pipeline in one process."""
 
     def __init__(self, judging: Judging | None, stir: Callable[[], None]) -> None:
-        """Make a judge of proposals. Without `judging`, all are judged at once; `stir` causes a turn."""
+        """Create a judge of proposals. Without `judging`, all are judged at once; `stir` causes a turn."""
         self._judging, self._stir = judging, stir
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
         """Buildset -> the latest answer."""
@@ -71,10 +71,10 @@ class Proposals:
     def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement | None:
         """Return the judgement, or None while the proposal is being judged."""
         judging = self._judging
-        # A process of its own costs more than judging a small proposal, and an item would wait a turn.
+        # Another process costs more than judging a small proposal, and an item would have to wait for another turn.
         if judging is None or _is_small(layouts, request, judging.at_once_max_bytes):
             return layouts.judged(request)
-        # An item that waited meanwhile is judged by the layout of now, like one that is judged at once.
+        # A waiting item is judged by the current layout, like one that is judged at once.
         if layouts is not self._about:
             self._about, self._generation = layouts, self._generation + 1
         known = self._answers.get(request.buildset)
@@ -88,15 +88,15 @@ class Proposals:
     async def _ask(self, judge: Judge, layouts: TenantLayouts, request: LayoutRequest, generation: int) -> None:
         try:
             answer = await judge.judged(layouts, request)
-        except Exception as error:  # whatever the error, the item must not wait for ever
+        except Exception as error:  # after any error, the item must not wait forever
             log.exception("the configuration that %s proposes cannot be judged", request.project)
             answer = refusal(request, f"this configuration cannot be judged: {error}")
         finally:
             del self._asking[request.buildset]
-        # With another layout, the turn that follows asks again.
+        # If the layout has changed, the following turn requests another judgement.
         before = self._answers.pop(request.buildset, None)
         self._answers[request.buildset] = _Answer(answer, generation, 1 if before is None else before.times + 1)
-        # Items may be gone before their answers are used.
+        # Items may leave before they use their answers, so the number of answers is limited.
         if len(self._answers) > ANSWERS_MAX:
             self._answers.popitem(last=False)
         self.answered += 1
@@ -124,15 +124,15 @@ class JudgedLayouts:
 
 
 def _is_small(layouts: TenantLayouts, request: LayoutRequest, most_bytes: int) -> bool:
-    """Return whether judging takes only milliseconds. The files bound what is read, and what is new in them bounds
-    what is made from it."""
+    """Return whether judging takes only milliseconds. The size of the files limits the reading, and their new lines
+    limit the building of the layout."""
     if not request.texts:
         return True
     fresh = layouts.fresh(request.texts)
     # A proposal may touch thousands of files; the number is known before any of them is read.
     if len(request.files or ()) > FILES_MAX or sum(len(text) for text, _ in fresh) > READ_MAX_BYTES:
         return False
-    # Only new lines count: a change of one line of a long file does not wait for the rest.
+    # Only new lines count, so that a change of one line in a long file is still small.
     more = (Counter(text.splitlines()) - Counter(had.splitlines()) for text, had in fresh)
     new = "".join(f"{line}\n" for lines in more for line in lines.elements())
     return len(new) <= most_bytes and not _COSTLY.search(new)

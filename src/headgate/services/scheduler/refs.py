@@ -1,4 +1,4 @@
-"""Store what tags and other refs named when last seen, and what a forge says about its branches."""
+"""Store the last seen targets of tags and other refs, and a forge's branch protections."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.types import At, Delete, Op, Put
 
 EVENTS_MAX = 20
-"""Limit of ref updates reported together."""
+"""Limit on the ref updates reported together."""
 WriteEvents = Callable[[Iterable[TriggerEvent]], list[Op]]
 
 
 class Protections:
-    """Store the branch protection of one connection. The commit that stores a change also has every tenant of the
+    """Store the branch protections of one connection. The commit that stores a change also makes every tenant of the
     project read its configuration again."""
 
     def __init__(self, context: Context, connection: str, tenants: Mapping[str, frozenset[str]]) -> None:
-        """Make a store of protections. `tenants` maps each tenant to the canonical names of its projects."""
+        """Create it. `tenants` maps each tenant to the canonical names of its projects."""
         self._context, self._tenants = context, tenants
         self._place = context.map.cache.connection(connection).protection
 
     def pieces(self, protections: Mapping[str, Protection]) -> Iterator[TurnPart]:
-        """Yield the commits that store the protection, in order; nothing for what is stored already."""
+        """Yield the parts that store the protections, in order; none for those already stored."""
         mirror = self._context.mirror
         for project, protection in protections.items():
             place = self._place(project).record
@@ -42,8 +42,8 @@ class Protections:
             if self._stored(project) == protection:
                 continue
             *parts, pointer = place.blob(protection)
-            # A reader finds the old value or the new one: pieces first, then the pointer together with the orders to
-            # read again, and old pieces last.
+            # Readers always find the old or the new value: the order is new pieces, then the pointer together with the
+            # requests to read again, then the deletion of old pieces.
             yield from (TurnPart([part]) for part in parts)
             fresh = {place.path, *(part.path for part in parts if isinstance(part, Put))}
             stale: list[Op] = [Delete(entry.path) for entry in entries if entry.path not in fresh]
@@ -51,7 +51,7 @@ class Protections:
             yield from (TurnPart([op]) for op in stale)
 
     def _stored(self, project: str) -> Protection | None:
-        """Return the stored protection; None also where it is damaged, so that it is written again."""
+        """Return the stored protection; None if there is none or if it is damaged, so that it is written again."""
         path = self._place(project).record.path
         entry = self._context.mirror.get(path)
         try:
@@ -73,7 +73,7 @@ def part_of(ref: str) -> str:
 
 
 async def last_seen(context: Context, connection: str, project: str, ref: str) -> str:
-    """Return the object that a ref named when last seen; empty if there was no such ref."""
+    """Return the last seen target of a ref; empty if there was no such ref."""
     place = context.map.cache.connection(connection)
     if ref.startswith(HEADS):
         stored = await blob.read(context.store, place.branches.data.path)
@@ -85,24 +85,24 @@ async def last_seen(context: Context, connection: str, project: str, ref: str) -
 
 
 def looked_at(context: Context, connection: str, project: str) -> bool:
-    """Return whether a project has been looked at: before that, nothing is known of its changes and refs."""
+    """Return whether a project has been checked; before that, its changes and refs are unknown."""
     return context.mirror.get(context.map.cache.connection(connection).refs(project).looked.path) is not None
 
 
 class Refs:
-    """Store the refs of one connection, in parts. A part is written in the commit that reports what moved in it, so
-    that each update of a ref is reported once, whichever process dies."""
+    """Store the refs of one connection, in parts. The commit that writes a part also reports the updates in it, so that
+    each update of a ref is reported once, even if a process dies."""
 
     def __init__(self, context: Context, connection: str) -> None:
         self._context, self._connection = context, connection
         self._place: ConnectionCache = context.map.cache.connection(connection)
         self.seen: dict[str, dict[str, str]] = {}
-        """Project -> ref -> the object that it named when last seen. The mapping itself is never replaced."""
+        """Project -> ref -> its last seen target. The mapping itself is never replaced."""
         self._parts: dict[tuple[str, str], dict[str, str]] = {}
 
     async def recall(self, guard: At) -> None:
-        """Read the refs that the last leader stored. If something of a project is damaged, forget all its refs: pushes
-        made meanwhile start nothing."""
+        """Read the refs that the last leader stored. If a project has damaged records, forget all its refs: pushes in
+        the meantime start nothing."""
         self.seen.clear()
         self._parts.clear()
         looked, found, damaged = set[str](), dict[str, dict[str, str]](), dict[str, Undecodable]()
@@ -118,15 +118,15 @@ class Refs:
                     looked.add(project)
             except Undecodable as error:
                 damaged[project] = error
-        # Without its mark, a first look was cut short. Had its refs stayed, the next look would take all others for new
-        # tags and start pipelines for them.
+        # Without its mark, a first check was interrupted. If its refs stayed, the next check would mistake all others
+        # for new tags and start pipelines for them.
         for project in found.keys() - looked | damaged.keys():
             await self._forget(project, damaged.get(project), guard)
-        # Damaged projects are looked at as if for the first time: their refs start nothing.
+        # Projects with damaged records are checked as if for the first time, so that their refs start nothing.
         self.saw({project: refs for project, refs in found.items() if project in looked - damaged.keys()})
 
     async def _forget(self, project: str, damaged: Undecodable | None, guard: At) -> None:
-        """Delete the recorded refs of the project; without `damaged`, what an interrupted first look left."""
+        """Delete the recorded refs of the project, because a record is `damaged` or a first check was interrupted."""
         store, pieces = self._context.store, list[TurnPart]()
         if damaged is not None:
             entry = await store.get(damaged.path)
@@ -141,19 +141,19 @@ class Refs:
     def pieces(
         self, moved: Mapping[str, Mapping[str, str]], events: Iterable[TriggerEvent], tell: WriteEvents
     ) -> Iterator[TurnPart]:
-        """Yield what to commit so that `moved` (as a sighting has it) is seen, each part with its `events`."""
+        """Yield the parts that store the refs `moved` of a sighting, each with its `events`."""
         of = {(event.change.project, event.change.ref): event for event in events}
         for project, refs in moved.items():
             place, first = self._place.refs(project), project not in self.seen
             for part, names in sorted(_by_part(refs).items()):
                 here, address = dict(self._parts.get((project, part), {})), place.part(part).record
-                # A first look has no events, so only the size of its record counts.
+                # A first check has no events, so only the size of its record matters.
                 step = len(names) if first else EVENTS_MAX
                 for some in (names[at : at + step] for at in range(0, len(names), step)):
                     _set(here, {ref: refs[ref] for ref in some})
                     record = address.put(RefsSeen(dict(sorted(here.items())))) if here else address.delete()
                     yield TurnPart([record, *tell(of[project, ref] for ref in some if (project, ref) in of)])
-            if first:  # last, because it marks the first look as complete
+            if first:  # last, because it marks the first check as complete
                 yield TurnPart([place.looked.put(RefsLooked(self._context.now_ms()))])
 
     def saw(self, moved: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,7 +1,7 @@
-"""Run the scheduler: connections, tenants, pipelines and the sweep, divided among the schedulers that live.
+"""Run the scheduler: connections, tenants, pipelines and sweeps, divided among the running schedulers.
 
-Every scheduler computes the same division from the same registry.  Views may differ for a moment: each work is done
-under its lock, so the division decides only who stands in line for it.
+Every scheduler computes the same division from the same registry.  Their views may differ for a moment.  That does no
+harm: each task runs under its lock, so the division only decides which schedulers wait for that lock.
 """
 
 from __future__ import annotations
@@ -49,29 +49,30 @@ included."""
 
 
 class _RunningWork(NamedTuple):
-    """Hold a running work of this process."""
+    """Hold a running task of this process."""
 
     rests_on: object
-    """The part of the tenant file that the work depends on; when it changes, the work is started again."""
+    """The part of the tenant file that the task depends on; when it changes, the task is restarted."""
     task: asyncio.Task[None]
 
 
 class _Rights:
-    """Work out once for each tenant file who reads what: it has thousands of projects, and is asked at every stir."""
+    """Determine which tenant reads which projects. This is computed only once per tenant file, which may have thousands
+    of projects."""
 
     def __init__(self, tenants: Mapping[str, Tenant]) -> None:
         self.tenants = tenants
         self.followed = {name: frozenset(p.project for p in one.projects) for name, one in tenants.items()}
         """Tenant -> its projects."""
         self._read_by = readers(tenants.values())
-        # Selective projects come last, because in `sources` the last of several tenants' views of a project wins.
+        # Selective projects come last, because in `sources` the last of several tenants' entries of a project wins.
         self._every = sorted((p for one in tenants.values() for p in one.projects), key=_is_selective)
         self._sources: dict[str, dict[str, TenantProject]] = {}
         self._readings: dict[str, dict[str, Reading]] = {}
 
     def sources(self, connection: str) -> dict[str, TenantProject]:
-        """Return the projects of a connection that any tenant has; of which a tenant is selective, as that one has
-        them."""
+        """Return the projects of a connection that any tenant has. If a tenant selects branches of a project, return
+        that tenant's entry."""
         if connection not in self._sources:
             self._sources[connection] = {p.project: p for p in self._every if p.connection == connection}
         return self._sources[connection]
@@ -85,7 +86,7 @@ class _Rights:
 
 
 class Scheduler:
-    """Divide and run the works; `run` is the body of the component."""
+    """Divide and run the tasks; `run` is the body of the component."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Scheduler:
         file: TenantFileRunner,
         watched: Mapping[str, OccasionSource] | None = None,
     ) -> None:
-        """Make a scheduler. `forges` and `watched` map names to connections."""
+        """Create a scheduler. `forges` and `watched` map names to connections."""
         self._context, self._forges, self.tenants, self.file = context, forges, tenants, file
         self._watched = watched or {}
         self._change_states: dict[tuple[str, ...], ChangeStates] = {}
@@ -117,8 +118,8 @@ class Scheduler:
         watched: Mapping[str, OccasionSource] | None = None,
         refused: RepositoryProblem | None = None,
     ) -> Scheduler:
-        """Make a scheduler. `text` is the tenant file at `path` from which `tenants` were read, and `read` reads it
-        again, with the names of these `connections`. `refused` says why the current file was not accepted."""
+        """Create a scheduler. `text` is the tenant file at `path` from which `tenants` were read, and `read` reads it
+        again, with the names of these `connections`. `refused` is the reason why the current file was rejected."""
         conf, file = conf_of(text, path), tenants if isinstance(tenants, TenantFile) else TenantFile(tenants)
         if refused is not None:
             conf = replace(conf, refused=refused.text, refused_ms=refused.since_ms)
@@ -143,26 +144,25 @@ class Scheduler:
             await stirs.moved(seen)
 
     async def _keep(self, mine: Collection[Work], session: Session, stirs: MirrorPart) -> None:
-        """Run a task for each work that is ours, and none for others. A task ends only with the loss of the session
-        or of a lock."""
+        """Run exactly the tasks that are ours. A task ends only if the session or a lock is lost, or if there is
+        nothing more to do for it."""
         rests_on = {work: self._rests_on(work) for work in mine}
         await self._stop([work for work, running in self._running.items() if rests_on.get(work) != running.rests_on])
         for work in mine:
             running = self._running.get(work)
             if running is not None and running.task.done():
-                # This raises what no restart mends, such as the loss of the session or of a lock.
+                # This raises errors that a restart does not fix, such as the loss of the session or of a lock.
                 await running.task
-                del self._running[work]  # it has ended, and there is more to do
+                del self._running[work]  # the task had finished, but there is more to do
                 running = None
             if running is None:
                 task = asyncio.ensure_future(self._tended(work, session))
                 self._running[work] = _RunningWork(rests_on[work], task)
-                # Nothing in the store moves when a task ends, so the loop is woken.
+                # The end of a task changes nothing in the store, so the loop must be woken.
                 task.add_done_callback(lambda _: stirs.nudge())
 
     def _rests_on(self, work: Work) -> object:
-        """Return the part of the tenant file that the work was started with and does not follow by itself; never
-        None."""
+        """Return the part of the tenant file that is fixed when the task starts; never None."""
         match work:
             case ("connection", name) if name in self._forges:
                 return self._rights().followed, self._rights().sources(name)
@@ -174,8 +174,8 @@ class Scheduler:
                 return ()
 
     def _rights(self) -> _Rights:
-        """Return who reads what, determined again only when the tenant file says something else."""
-        # Equality of all tenants is cheaper than working everything out, and most stirs concern layouts and members.
+        """Return which tenant reads which projects, computed again only if the tenant file has changed."""
+        # Comparing all tenants is cheaper than computing everything, and most calls are about layouts and members.
         tenants = self.tenants.tenants()
         if self._known_rights is None or self._known_rights.tenants != tenants:
             self._known_rights = _Rights(tenants)
@@ -229,8 +229,8 @@ class Scheduler:
             case ("connection", name) if name in self._watched:
                 return OccasionRunner(self._context, self._watched[name], self.tenants).run
             case ("connection", name):
-                # The projects are set before the first look. When they change, `_rests_on` does, too, and the work is
-                # started again.
+                # The projects are set before the first check. When they change, `_rests_on` also changes, which
+                # restarts the task.
                 forge = self._forges[name]
                 forge.look_at(self._rights().sources(name))
                 return ConnectionRunner(self._context, forge, self._rights().followed, beside=tuple(self._forges)).run
@@ -265,7 +265,7 @@ class Scheduler:
         return works
 
     def _apart(self) -> set[str]:
-        """Return the paths of results that unhandled events name."""
+        """Return the paths of results to which unhandled events refer."""
         found, mirror, events = set[str](), self._context.mirror, self._context.map.events
         for name in map(unescape, mirror.names(events.tenant.path)):
             for pipeline in map(unescape, mirror.names(events.tenant(name).pipelines.path)):
@@ -276,7 +276,7 @@ class Scheduler:
         return found
 
     def _members(self) -> list[str]:
-        """Return the schedulers that take work, by the path of their entry."""
+        """Return the paths of the entries of all running schedulers."""
         found = self._context.members(self._context.map.components.scheduler.path)
         return [path for path, record in found.items() if record.state == "running"]
 
@@ -291,23 +291,23 @@ def _connections(tenant: Tenant) -> tuple[str, ...]:
 
 
 def divided(works: Sequence[Work], members: Sequence[str]) -> dict[str, tuple[Work, ...]]:
-    """Map each member to its works. Every work has a member, no member has more than one above an equal share of a
-    kind, and a member that joins or leaves moves few. The order of the input does not matter."""
+    """Map each member to its tasks. Every task has a member, no member has more of a kind than the rounded-up equal
+    share, and a member that joins or leaves moves few tasks. The order of the input does not matter."""
     shares: dict[str, list[Work]] = {member: [] for member in members}
-    # Each kind is divided by itself, so that no member gets all the connections and another all the sweeps.
+    # Each kind is divided separately, so that no member gets all the connections and another all the sweeps.
     for kind in sorted({work[0] for work in works}) if members else ():
         mine = sorted(work for work in works if work[0] == kind)
         most = -(-len(mine) // len(members))
         given = dict.fromkeys(members, 0)
         for work in mine:
-            # This is rendezvous hashing with a limit: a member that leaves gives away its own works, and almost nobody
-            # else's move. The works are sorted because the limit makes the result depend on their order.
+            # This is rendezvous hashing with a limit: a member that leaves gives away its own tasks, and almost no
+            # others move. The tasks are sorted because the limit makes the result depend on their order.
             taker = max((m for m in members if given[m] < most), key=lambda m: _affinity(m, work))
             given[taker] += 1
             shares[taker].append(work)
     return {member: tuple(share) for member, share in shares.items()}
 
 
-# Python's own hash differs from process to process, and all must compute the same.
+# Python's `hash` differs from process to process, but all must compute the same value.
 def _affinity(member: str, work: Work) -> bytes:
     return hashlib.sha256("\0".join((member, *work)).encode()).digest()

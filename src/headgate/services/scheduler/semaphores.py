@@ -1,4 +1,4 @@
-"""Hold semaphores for one pipeline: its turns write their records, which have places of others, too."""
+"""Hold semaphores for one pipeline: its turns write their records, which also contain other holders."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from headgate.services.scheduler.turn import TurnPart
 from headgate.store.types import At, Entry
 
 ENDED_CHECK_MS = 1_000
-"""Interval at which a pipeline sees whether cancelled builds have ended whose executors cannot say so."""
+"""Interval of checks whether cancelled builds of dead executors have ended."""
 
 
 class Semaphores:
-    """Manage the semaphores of one pipeline. A damaged record is rebuilt from what each pipeline holds."""
+    """Manage the semaphores of one pipeline. Each pipeline adds its own holders to rebuild a damaged record."""
 
     def __init__(self, context: Context, configuration: Configuration, pipeline: str) -> None:
         self._context, self._configuration, self._pipeline = context, configuration, pipeline
@@ -43,18 +43,18 @@ class Semaphores:
         """Cancelled builds that keep their places until their executors have stopped them."""
 
     def versions(self) -> tuple[object, ...]:
-        """Return a value that changes when a record, or how it is to be rewritten, changes."""
+        """Return a value that changes when a record changes or must be rewritten."""
         versions = (entry.version for entry in self._entries())
-        # The end of the patience, or of a build whose executor died, changes no record, but has to bring about a turn.
+        # A waiter's timeout, or the end of a build whose executor died, changes no record but must cause a turn.
         passed_over = (name for name in sorted(self._since_ms) if self._is_passed_over(name))
         runs = self._runs() if self._ending else None
         return (*versions, *passed_over, *sorted(id for id in self._ending if runs is None or not runs(id)))
 
     @contextmanager
     def patience(self, over: Callable[[], None], other_ms: int | None = None) -> Iterator[None]:
-        """Call `over` once a free place need no longer be kept for a waiter, or after `other_ms`."""
+        """Call `over` once a free place is no longer reserved for a waiter, or after `other_ms`."""
         left = [since + PATIENCE_MS - self._context.now_ms() for _, since in self._since_ms.values()]
-        # An overdue time is 0 or less, which the filter below takes for none.
+        # The filter below ignores times of 0 or less, so an overdue time is raised to 1.
         others = [] if other_ms is None else [max(other_ms, 1)]
         others += [ENDED_CHECK_MS] if self._ending else []
         delay_ms = min((ms for ms in (*left, *others) if ms > 0), default=None)
@@ -77,7 +77,7 @@ class Semaphores:
             free = len(record.holders) < layouts.landed.semaphores.get(name, 1)
             if entry is None or not record.waiters or not free:
                 self._since_ms.pop(name, None)
-            # Any write of the record shows that somebody is at work on it, so the patience begins again.
+            # Any write of the record shows that a process is active on it, so the waiting time starts again.
             elif self._since_ms.get(name, (0, 0))[0] != entry.version:
                 self._since_ms[name] = entry.version, self._context.now_ms()
             if not self._is_passed_over(name):
@@ -85,11 +85,12 @@ class Semaphores:
         return found
 
     def of_others(self) -> bool:
-        """Return whether this pipeline holds none and waits for none, as all of their records say."""
+        """Return whether, according to all records, this pipeline holds no semaphore and waits for none."""
         return all(self._is_of_others(readable(entry, SemaphoreRecord)) for entry in self._entries())
 
     def _is_of_others(self, record: SemaphoreRecord | None) -> bool:
-        """Return whether a record has nothing of this pipeline; one that cannot be read is everybody's to mend."""
+        """Return whether a record has no holder and no waiter of this pipeline; False for an unreadable record, which
+        every pipeline must repair."""
         if record is None:
             return False
         return not any(map(self._is_ours, record.holders)) and not any(map(self._is_own, record.waiters))
@@ -98,8 +99,8 @@ class Semaphores:
         """Return semaphore -> number of places that other pipelines, playbooks and cancelled builds hold."""
         held: Counter[str] = Counter()
         for name in self._names(layouts, state):
-            # A holder with a build is a playbook, which an executor enters and removes, or a cancelled build that has
-            # not ended: it takes a place even if it is ours, as the state does not count it.
+            # A holder with a build is a playbook, which an executor adds and removes, or a cancelled build that has not
+            # ended. It takes a place even if it is ours, because the state does not count it.
             held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
         return held
 
@@ -117,11 +118,13 @@ class Semaphores:
         settled: bool = False,
         cut: bool = False,
     ) -> list[TurnPart]:
-        """Return the writes that make the semaphores what this pipeline holds after the turn; others' holders stay, and
-        playbooks of builds that run.  `notified`: requests whose workers are notified.  A build that is cancelled
-        keeps its places until its executor has stopped it; `ended`: builds whose end the turn takes up.
-        `settled`: the semaphores are known to be as `before` says.  Of a turn that is `cut` none is given up but to
-        another holder of ours: what it was held for is still there until the end."""
+        """Return the writes that record the semaphores that this pipeline holds after the turn. Other holders stay, and
+        so do playbooks of running builds. A cancelled build keeps its places until its executor has stopped it.
+
+        `notified`: requests whose workers are notified; `ended`: builds whose end the turn absorbs; `settled`: the
+        semaphores are known to agree with `before`; `cut`: the turn takes several commits. Such a turn only passes
+        places to other holders of ours, because their earlier holders still exist until its last commit.
+        """
         pieces, before_of, after_of = list[TurnPart](), _by_name(before), _by_name(after)
         waiters, landed = self._waiting(before, after), self._configuration.layouts.landed
         runs, deleted = self._runs(), set[str]()
@@ -141,28 +144,27 @@ class Semaphores:
             ours = tuple(
                 SemaphoreHolder(self._pipeline, buildset, job, "", tenant) for buildset, job in after_of.get(name, ())
             )
-            # A cut turn may stop after any of its commits. Each new holder of ours takes the place of one that is given
-            # up, so the number of holders neither exceeds the limit nor falls while builds of earlier holders may still
-            # run.
+            # A cut turn may stop after any of its commits. Each new holder of ours replaces one that is given up, so
+            # the number of holders neither exceeds the limit nor falls while builds of earlier holders may still run.
             if cut:
                 stayed = set(holders) - replaced.keys()
                 given_up = [holder for holder in holders if holder in stayed and holder not in others + ours]
                 others += tuple(given_up[sum(holder not in stayed for holder in ours) :])
             if set(others + ours) == set(holders) and line == record.waiters and not damaged:
                 continue
-            # Other pipelines and executors write the same record, so the turn fails and decides again if it has moved.
+            # Other pipelines and executors write the same record; if it has changed, the turn fails and decides again.
             check = At(address.path, entry.version if entry else None)
             for found in self._lost({holder.build for holder in gone} - deleted):
                 deleted.add(found.request.id)
                 checks, ops = Requests.cancel(found)
-                # Parts of their own, as there may be many; before the record, so that no place is free too early.
+                # Separate parts, because there may be many; before the record, so that no place becomes free too early.
                 pieces.append(TurnPart(ops, checks))
             pieces.append(TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check]))
         self._ending = frozenset(stops.ending)
         return pieces
 
     def _with_builds(self) -> set[str]:
-        """Return the semaphores in which a build of ours has a place of its own."""
+        """Return the semaphores in which a build of ours has its own place."""
         entries = ((entry, self._read(entry)) for entry in self._entries())
         return {
             unescape(entry.path.rpartition("/")[2])
@@ -171,21 +173,21 @@ class Semaphores:
         }
 
     def _runs(self) -> Callable[[str], bool]:
-        """Return a function that says whether an executor runs a build."""
+        """Return a function that determines whether an executor runs a build."""
         zones, mirror = self._context.zones(), self._context.mirror
         return lambda build: any((found := queue.find(build, mirror)) is not None and found.locked for queue in zones)
 
     def _lost(self, builds: Collection[str]) -> list[Open]:
-        """Return the requests of cancelled builds whose executors died: nobody is to claim them any more."""
+        """Return the requests of cancelled builds whose executors died; no executor may claim them again."""
         found = map(self._context.build_request, sorted(builds))
         return [one for one in found if one is not None and one.request.wanted == "cancel" and not one.locked]
 
     def given_up(self) -> list[TurnPart]:
-        """Return the writes that give up all that the pipeline holds or waits for, whatever the layout says: nobody has
-        the pipeline any more."""
+        """Return the writes that release everything that the removed pipeline holds or waits for, independent of the
+        layout."""
         pieces = list[TurnPart]()
         for entry in self._entries():
-            # The same pipeline name in another tenant holds places of global semaphores, too.
+            # A pipeline of the same name in another tenant may also hold places of global semaphores.
             record, own = self._read(entry), entry.path.startswith(f"{self.places[0]}/")
             holders = tuple(h for h in record.holders if not (self._is_ours(h) and (own or h.tenant)))
             waiters = tuple(waiter for waiter in record.waiters if not self._is_own(waiter))
@@ -195,12 +197,12 @@ class Semaphores:
         return pieces
 
     def _line(self, name: str, ours: tuple[Waiter, ...]) -> tuple[Waiter, ...]:
-        """Return other waiters, and ours, in order; others that leave a free place unused have to come again."""
+        """Return other waiters and ours, in order; others that leave a free place unused must join again."""
         others = () if self._is_passed_over(name) else self._record(name).waiters
         return tuple(sorted([*ours, *(waiter for waiter in others if not self._is_own(waiter))]))
 
     def _waiting(self, before: State, after: State) -> dict[str, tuple[Waiter, ...]]:
-        """Return semaphore -> our waiters after the turn.  A project that has taken a place goes behind all others."""
+        """Return semaphore -> our waiters after the turn.  A project that has taken a place moves behind all others."""
         waits = defaultdict[str, set[str]](set)
         for name, project in waiting(after):
             waits[name].add(project)
@@ -214,7 +216,7 @@ class Semaphores:
         took = {project for project, b in buildsets if any(one not in held for one in b.semaphores)}
 
         def one(project: str) -> Waiter:
-            # A project that has taken a place gets a new ticket, so that a busy one goes behind those that have none.
+            # A project that has taken a place gets a new ticket, so that a busy project moves behind the others.
             ticket = newest if project in took else tickets.get(project, newest)
             return Waiter(ticket, self._tenant, self._pipeline, project)
 
@@ -244,13 +246,13 @@ class Semaphores:
 
 
 class _Stops:
-    """Decide which places builds keep that a turn finds cancelled, or cancels."""
+    """Decide which places cancelled builds keep."""
 
     def __init__(
         self, before: State, after: State, notified: Mapping[str, Open], goes_on: Callable[[str], bool]
     ) -> None:
-        """Take the states around the turn; `goes_on` says whether the executor of a build has not ended it."""
-        # Nobody runs a request that is not claimed: the turn that cancels it deletes it.
+        """Create it from the states before and after the turn; `goes_on` returns whether a build still runs."""
+        # An unclaimed request is not running, so the turn that cancels it deletes it.
         claimed = {id for id, found in notified.items() if found.locked}
         self._running, self._goes_on = _running(after), goes_on
         self._stopped = claimed - self._running
@@ -259,20 +261,21 @@ class _Stops:
         """Cancelled builds that keep places."""
 
     def stays(self, name: str, holder: SemaphoreHolder) -> bool:
-        """Return whether the build of a holder still has its place: a playbook's, or of its own after it was
-        cancelled."""
-        # A turn that was cut short may have cancelled a build that the state still has, for whose job it holds another.
+        """Return whether the build of a holder still has its place, for a playbook or because it was cancelled but
+        still runs."""
+        # An interrupted turn may have cancelled a build that the state still has and for whose job the state holds a
+        # place.
         if self._after.get(name, {}).get((holder.buildset, holder.job)) == holder.build:
             return False
         if holder.build in self._running:
             return True
-        # An executor that died could not remove its playbook's place; once the build has ended, the turn does.
+        # A dead executor cannot remove its playbook's place, so the turn does that once the build has ended.
         if going_on := self._goes_on(holder.build):
             self.ending.add(holder.build)
         return going_on
 
     def replaced(self, name: str, own: Sequence[SemaphoreHolder]) -> dict[SemaphoreHolder, SemaphoreHolder]:
-        """Return place of a job -> the same place, now of its build, for builds that the turn cancels."""
+        """Return holder of a job -> the holder that replaces it, with the build, for builds that the turn cancels."""
         builds = self._before.get(name, {})
         of = {h: builds.get((h.buildset, h.job), "") for h in own if not h.build}
         found = {holder: replace(holder, build=build) for holder, build in of.items() if build in self._stopped}

@@ -1,4 +1,4 @@
-"""Move the events of one tenant on to its pipelines, and read its configuration again when it changes."""
+"""Forward the events of one tenant to its pipelines, and read its configuration again when it changes."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ log = logging.getLogger("headgate.tenant")
 
 EVENTS_MAX = 15
 BRANCHES_MAX = 500
-"""Limit of consecutive events that each change the configuration of a branch, but no pipeline; one reading serves all
-of them."""
+"""Limit on consecutive events that each change the configuration of a branch but no pipeline; one read serves all of
+them."""
 READING_PRECEDENCE = 100
 BEHIND_RETRY_S = 0.5
-"""First pause before stored texts are checked again that do not match the layout record; it doubles each time."""
+"""First pause before stored texts that do not match the layout record are checked again; it doubles each time."""
 BEHIND_S = 5.0
-"""Time for which texts that the layout record names may be missing, for example while they are written, before they are
-read again."""
+"""Time for which texts that the layout record names may be missing, for example because they are being written. After
+that they are read again."""
 UNREAD_RETRY_S = 30.0
 """Pause before a project whose configuration could not be read is tried again."""
 
@@ -52,7 +52,7 @@ class TenantRunner:
     def __init__(
         self, context: Context, configuration: Configuration, readings: dict[str, tenantconfig.Reading]
     ) -> None:
-        """Make a runner. `readings` maps each canonical project to how it is read for all its tenants."""
+        """Create a runner. `readings` maps each canonical project to how it is read for all its tenants."""
         self._context, self._configuration = context, configuration
         self._tenant = configuration.tenant
         self._readings = {p.project: readings[p.project] for p in self._tenant.projects}
@@ -64,9 +64,9 @@ class TenantRunner:
         self._triggers = StreamConsumer(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
-        """Limit of requests handled at once; it shrinks after an error."""
+        """Limit on the requests handled at once; it shrinks after an error."""
         self._announced: object = None
-        """The layout whose providers launchers have received."""
+        """The layout whose providers were last written for launchers."""
 
     async def run(self, session: Session) -> None:
         locks, store, name = self._context.map.locks, self._context.store, self._tenant.name
@@ -78,12 +78,14 @@ class TenantRunner:
             await self._loop(session, management, trigger)
 
     async def _catch_up(self, session: Session) -> None:
-        """Read what the last holder did not have, did not read in the current way, or could not read, and note what
-        others have read meanwhile. Everything else is up to date, because later pushes are queued as events."""
+        """Read the projects that the last holder of the locks did not have, read with other settings, or could not
+        read, and those that others have read in the meantime. All others are up to date, because later pushes are
+        queued as events.
+        """
         place = self._context.map.layout(self._tenant.name).record
         entry = await self._context.store.get(place.path)
         if entry is not None:
-            # The mirror may be older than what the last holder wrote just before it lost the locks.
+            # The mirror may lack the writes that the last holder made just before it lost the locks.
             await self._context.mirror.reached(entry.path, entry.version)
         record = self._record()
         had = record.branches if record is not None else {}
@@ -94,12 +96,13 @@ class TenantRunner:
         await self._keep_current(session)
 
     async def _keep_current(self, session: Session) -> None:
-        """Work until the stored texts are those that the layout is to be made from."""
+        """Read until the stored texts match the layout record."""
         wait_s = BEHIND_RETRY_S
         # Several tenants share the stored texts, and each writes its own record, so the two may differ for a moment.
         while not self._current():
             await self._reconfigure(self._behind() or list(self._readings), session)
-            if not self._current():  # another tenant is reading; or a text is damaged, and git is away
+            # Another tenant may be reading, or a text is damaged while the git server is unavailable.
+            if not self._current():
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, UNREAD_RETRY_S)
 
@@ -108,7 +111,7 @@ class TenantRunner:
         try:
             return self._configuration.current()
         except Undecodable as damaged:
-            log.error("tenant %s: %s; its configuration is read anew", self._tenant.name, damaged)
+            log.error("tenant %s: %s; its configuration is read again", self._tenant.name, damaged)
             return False
 
     def _behind(self) -> list[str]:
@@ -126,7 +129,7 @@ class TenantRunner:
         return layout_at(self._context.map.layout(self._tenant.name).record, self._context.mirror)
 
     def _held(self, project: str) -> list[str]:
-        """Return the branches whose configuration is not in force."""
+        """Return the branches whose configuration is not in effect."""
         record = self._record()
         return list(record.held.get(project, {})) if record is not None else []
 
@@ -142,7 +145,7 @@ class TenantRunner:
                 behind = not self._current()
                 if not behind:
                     # Launchers get the providers of a layout only once it is in effect.
-                    await self._tell_of_machines(session)
+                    await self._write_providers(session)
                 try:
                     async with asyncio.timeout(BEHIND_S if behind else UNREAD_RETRY_S if self._unread else None):
                         await stirs.moved(seen)
@@ -155,8 +158,8 @@ class TenantRunner:
     # --- events
 
     async def _trigger(self, guard: At) -> bool:
-        """Move trigger events to the pipelines that they may concern, the projects in turn, and stop behind those
-        that change configuration. An event ends once all pipelines have it."""
+        """Forward trigger events to the pipelines that they may concern, taking projects in turn, and stop after those
+        that change configuration. An event is removed once all pipelines have it."""
         state = state_of(self._context, self._tenant.name)
         waiting = () if state.trigger_queue_paused else self._triggers.waiting(BRANCHES_MAX)
         if not waiting:
@@ -167,13 +170,13 @@ class TenantRunner:
             try:
                 forwarded = [] if state.trigger_queue_discarding else list(self._forward(event.event))
                 changed = self._configuration_in(event.event)
-                # Behind an event that changes configuration, later ones may be for pipelines or jobs that it brings.
-                # `_managed` reads it before the next round.
+                # Later events may be for pipelines or jobs that a changed configuration adds, so they wait until
+                # `_managed` has read it.
                 if changed is None and (anew or position >= EVENTS_MAX):
                     break
             except Exception as error:
                 if not self._tries.spent(event.entry):
-                    log.exception("tenant %s: %s could not be moved on", self._tenant.name, event.entry)
+                    log.exception("tenant %s: %s could not be forwarded", self._tenant.name, event.entry)
                     await asyncio.sleep(TRY_AGAIN_S)
                     break
                 queue = self._events.trigger.stream.queue
@@ -182,24 +185,24 @@ class TenantRunner:
             if changed is None:
                 pieces += together([*forwarded, TurnPart(event.consume())])
                 continue
-            # One reading serves several pushes to a project, if it begins after the last of them.
+            # One read serves several pushes to a project, provided that it starts after the last of them.
             unread = changed.projects.keys() - anew
             ops = self._events.management.stream.append(changed) if unread else []
             pieces += together([*forwarded, TurnPart([*ops, *event.consume()])])
             anew |= unread
             if event.event.change.project in self._trusted:
-                break  # later events may be for another pipeline
+                break  # later events may be for pipelines that this configuration changes
         for commit in packed(pieces):
             await self._context.store.commit([], commit.ops, guards=[guard])
         gone = [op.path for piece in pieces for op in piece.ops if isinstance(op, Delete)]
         for path in gone[-1:]:
-            # Events are consumed in order, so all before this one have gone, too.
+            # Events are consumed in order, so all earlier ones are also gone.
             await self._context.mirror.gone(path)
         return True
 
     def _forward(self, event: TriggerEvent) -> Iterable[TurnPart]:
-        """Forward an event to the pipelines that it triggers; events about patchsets to all, because any may hold an
-        older one; events of a branch to those with changes for it."""
+        """Forward an event to the pipelines that it triggers. Events about patchsets go to all pipelines, because any
+        may contain an older patchset; updates of a branch go to all dependent pipelines."""
         news = event.kind in (EventKind.PROPOSED, EventKind.ABANDONED)
         moved = event.kind is EventKind.REF_UPDATED
         for name, pipeline in self._configuration.layouts.landed.pipelines.items():
@@ -208,7 +211,7 @@ class TenantRunner:
         yield from self._answer(event)
 
     def _answer(self, event: TriggerEvent) -> Iterable[TurnPart]:
-        """Answer, on plain git, a proposal or approval that enters no pipeline, with a note and a line in the
+        """Report on a proposal or approval on plain git that no pipeline enqueues, with a note and an entry in the
         history."""
         if event.shared or event.change.number or event.kind not in (EventKind.PROPOSED, EventKind.APPROVED):
             return
@@ -231,15 +234,14 @@ class TenantRunner:
             return None
         if not included(msgspec.structs.replace(source, protection=protection(self._context, source)), change.branch):
             return None
-        # A new or deleted branch brings or takes away all of its files.
+        # A new or deleted branch adds or removes all of its files.
         created_or_deleted = "0" * 40 in (change.old_commit, change.commit)
         if created_or_deleted or self._readings[change.project].touched_by(change.files, change.branch):
             return records.Reconfigure({change.project: ()})
         return None
 
     async def _managed(self, session: Session, guard: At) -> bool:
-        """Handle what people and reconfigurations request; after an error, one request at a time, to find the faulty
-        one."""
+        """Handle management requests; after an error, handle one request at a time, to find the faulty one."""
         stream = self._events.management.stream
         waiting = stream.waiting(self._context.mirror, limit=self._most)
         if not waiting:
@@ -250,7 +252,7 @@ class TenantRunner:
         except Exception as error:
             if transient(error):
                 raise
-            log.exception("tenant %s: what is asked cannot be done", self._tenant.name)
+            log.exception("tenant %s: a management request failed", self._tenant.name)
             if len(waiting) == 1 and self._tries.spent(waiting[0].entry):
                 ops = self._quarantine.event(waiting[0], stream.queue, error, self._tenant.name)
                 await self._context.store.commit([], ops, guards=[guard])
@@ -263,9 +265,9 @@ class TenantRunner:
         ops: list[Op] = consumed(waiting)
         projects: dict[str, tuple[str, ...]] = {}
         answers: dict[str, str] = {}
-        """Path at which somebody waits -> why the request failed."""
+        """Path of the expected answer -> why the request failed."""
         reread: dict[str, Sequence[str]] = {}
-        """Path at which somebody waits -> projects."""
+        """Path of the expected answer -> projects."""
         for event in waiting:
             match event.event:
                 case records.Reconfigure(projects=named):
@@ -279,16 +281,16 @@ class TenantRunner:
                         ops += self._events.pipelines(name).management.stream.append(event.event)
                     elif result:
                         answers[result] = f"tenant {self._tenant.name} has no pipeline {name}"
-        # Only now are the requests consumed: after a crash they are carried out again, which is harmless.
+        # The requests are consumed after this: after a crash they are carried out again, which is harmless.
         if projects:
             await self._reconfigure([project for project in projects if project in self._readings], session)
         await self._context.store.commit([], ops, guards=[guard])
         for path, read in reread.items():
             unread = [f"{p} cannot be read: {self._unread[p]}" for p in read if p in self._unread]
-            wrong = [f"{p} {branch} is not in force: see its errors" for p in read for branch in self._held(p)]
+            wrong = [f"{p} {branch} is not in effect: see its errors" for p in read for branch in self._held(p)]
             answers[path] = "; ".join([*unread, *wrong])
         for path, why in answers.items():
-            # A crash after the commit leaves the asker without an answer, but never with a wrong one.
+            # After a crash before this, the caller gets no answer, but never a wrong one.
             await tell(self._context, path, records.ManagementResult(not why, why))
         await self._context.mirror.gone(waiting[-1].entry)
 
@@ -297,10 +299,10 @@ class TenantRunner:
     async def _reconfigure(self, projects: list[str], session: Session) -> None:
         """Read the configuration of these projects again and put the result into effect, here and everywhere."""
         store, mirror, name = self._context.store, self._context.mirror, self._tenant.name
-        # This comes before the reading: a push after it has an event, which has the project read again.
+        # This precedes the read: every later push has an event that causes another read.
         ltime = await self._files.ltime()
         answers = await asyncio.gather(*(self._read(project, session) for project in projects))
-        # Reading takes long and needs no lock; only one process at a time writes the tenant's layout.
+        # Reading takes long and needs no lock, but only one process at a time may write the tenant's layout.
         async with write_lock(store, session, self._context.map.locks.tenant(name).lock.path).hold() as guard:
             for project, answer in zip(projects, answers, strict=True):
                 try:
@@ -308,8 +310,8 @@ class TenantRunner:
                 except Exception as error:
                     if transient(error):
                         raise
-                    # One unreadable project must not keep the others from being taken up.
-                    failed = CatAnswer(project, ok=False, error=f"it cannot be taken up: {error_text(error)}")
+                    # One project that cannot be stored must not block the others.
+                    failed = CatAnswer(project, ok=False, error=f"it cannot be stored: {error_text(error)}")
                     await self._take(project, failed, ltime, session, guard)
             # `in_force` reads the mirror, which may lack the texts that were just written.
             await self._files.seen([guard])
@@ -317,28 +319,28 @@ class TenantRunner:
             now = tenantconfig.in_force(self._context, self._configuration, before, self._readings)
             record = records.LayoutRecord(fresh(), name, self._context.now_ms(), ltime, *now)
             pieces, pointer, stale = layout_ops(self._context.map.layout(name).record, record, mirror)
-            # These come before the record, or a crash would leave them untold; their ids are derived, so repeating them
-            # is safe.
+            # These come before the record, or a crash could lose them; their ids are derived, so repeating them is
+            # safe.
             for commit in packed(tenantconfig.announcements(self._context, self._configuration, before, now)):
                 await store.commit([], commit.ops, guards=[guard])
-            # The pieces of a large record come before the pointer to them, so nobody sees half of it.
+            # The pieces of a large record come before the pointer to them, so that nobody sees an incomplete record.
             for piece in pieces:
                 await store.commit([], [piece], guards=[guard])
             (written, *_) = await store.commit([], [pointer, *stale], guards=[guard])
         assert written is not None, "a put answers with its entry"
         await mirror.reached(written.path, written.version)
-        # Only the new record frees the texts that the old one named.
+        # Texts that only the old record named may be deleted after the new record is written.
         await self._files.forget(session, projects)
 
-    async def _tell_of_machines(self, session: Session) -> None:
-        """Write what the configuration in effect says of providers, where launchers read it."""
+    async def _write_providers(self, session: Session) -> None:
+        """Write the providers of the configuration in effect to where launchers read them."""
         layout, name = self._configuration.layouts.landed, self._tenant.name
         if layout is self._announced or not (ops := tenantconfig.provider_ops(self._context, name, layout)):
             self._announced = layout
             return
         place = self._context.map.locks.tenant(name).lock.path
         async with write_lock(self._context.store, session, place).hold() as guard:
-            # Each record stands alone, so the writes need no common commit.
+            # The records are independent, so the writes need no common commit.
             for op in ops:
                 await self._context.store.commit([], [op], guards=[guard])
         self._announced = layout
@@ -351,10 +353,10 @@ class TenantRunner:
         return msgspec.json.decode(answer, type=CatAnswer)
 
     async def _take(self, project: str, answer: CatAnswer, ltime: int, session: Session, guard: At) -> None:
-        """Store what was read in the shared cache; a project that cannot be read keeps its last content."""
+        """Store the read texts in the shared cache; a project that cannot be read keeps its last content."""
         if not answer.ok:
             if project not in self._unread:
-                text = "tenant %s: %s: %s; going on with what was read last"
+                text = "tenant %s: %s: %s; keeping its last known configuration"
                 log.error(text, self._tenant.name, project, answer.error)
             self._unread[project] = answer.error
             await self._files.miss(self._readings[project], ltime, guard)

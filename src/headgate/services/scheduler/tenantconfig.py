@@ -1,4 +1,4 @@
-"""Store the configuration that a tenant reads, and decide which of it is put into effect."""
+"""Store the configuration that a tenant reads, and decide which parts of it take effect."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 log = logging.getLogger("headgate.tenant")
 
 NOTES_MAX = 20
-"""Limit of branches held back in one reading whose authors get a note."""
+"""Limit on the branches whose authors get a note because one read held back their configuration."""
 ERRORS_MAX, NOTE_MAX = 10, 20_000
-"""Limits of errors in a note, and of its characters."""
+"""Limits on the errors and the characters of a note."""
 
 
 class Reading(NamedTuple):
@@ -74,7 +74,7 @@ class Reading(NamedTuple):
 
     @property
     def way(self) -> str:
-        """Return a digest that is equal for equal readings only."""
+        """Return a digest that is equal only for equal readings."""
         return hashlib.sha256(repr(self.sources).encode()).hexdigest()[:16]
 
     def touched_by(self, files: tuple[str, ...] | None, branch: str) -> bool:
@@ -82,7 +82,7 @@ class Reading(NamedTuple):
         return any(source.touches_config(files, branch) for source in self.sources)
 
     def wanted(self, answer: CatAnswer) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-        """Map each branch that a tenant reads to its commit and its texts by path."""
+        """Return branch -> (commit, path -> text), for each branch that a tenant reads."""
         return {
             branch: (commit, answer.files.get(branch, {}))
             for branch, commit in answer.branches.items()
@@ -91,48 +91,48 @@ class Reading(NamedTuple):
 
 
 class Former:
-    """Keep texts of a project that layouts use although its branches have newer ones; see `services.configuration`."""
+    """Store texts of a project that layouts use although its branches have newer ones; see `services.configuration`."""
 
     def __init__(self, context: Context, project: str) -> None:
         self._mirror, self._map, self._project = context.mirror, context.map, project
         self._place = context.map.config.former(project)
 
     def saved(self, branch: str, digest: str) -> list[Op]:
-        """Return operations that keep the texts of a branch that are to be replaced, if a layout uses them."""
+        """Return operations that copy the texts of a branch that are about to be replaced, if a layout uses them."""
         if digest not in self._named():
             return []
         now, former = self._map.config.cache(self._project).branch(branch), self._place.content(digest)
         entries = (entry for entry in self._mirror.under(now.path) if now.holds(entry.path))
         pairs = [(former.inside(now.relative(entry.path)), entry.value) for entry in entries]
-        # The directory is named by the digest of its texts, so what is there already is the same.
+        # The directory name is the digest of the texts, so existing entries are identical.
         return [Put(path, value) for path, value in pairs if self._mirror.get(path) is None]
 
     def unnamed(self) -> list[Op]:
         """Return operations that delete former texts that no layout uses."""
         named = {self._place.inside(escape(digest)) for digest in self._named()}
-        # Large texts have pieces below them, so entries are compared by the directory of their digest, not by their
-        # parent.
+        # Large texts have pieces below their entries, so entries are compared by the directory with the digest, not by
+        # their parent.
         entries = self._mirror.under(self._place.path)
         depth = len(self._place.path.split("/"))
         return [Delete(e.path) for e in entries if "/".join(e.path.split("/")[: depth + 1]) not in named]
 
     def _named(self) -> set[str]:
-        """Return the digests of what any tenant's layout is made from."""
+        """Return the digests of the texts that tenants' layouts use."""
         tenants = (unescape(name) for name in self._mirror.names(self._map.layout.path))
         found = (layout_at(self._map.layout(tenant).record, self._mirror) for tenant in tenants)
         return {d for record in found if record is not None for d in record.branches.get(self._project, {}).values()}
 
 
 class ConfigFileWriter:
-    """Write the texts that were read; `services.configuration` reads them."""
+    """Write configuration texts to the store, from which `services.configuration` reads them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def ltime(self) -> int:
-        """Return a version later than every commit so far. What is read from outside after this call is not older."""
-        # Clocks of git servers and processes differ. The version of an empty write orders readings among themselves,
-        # and orders them with everything else in the store.
+        """Return a version later than every commit so far. Anything read from outside after this call is not older."""
+        # Clocks of git servers and processes differ, so the version of an empty write serves as a logical time: it
+        # orders reads among themselves and relative to everything else in the store.
         (entry,) = await self._context.store.commit([], [Put(self._context.map.ltime.path, b"")])
         assert entry is not None, "a put answers with its entry"
         return entry.version
@@ -144,24 +144,24 @@ class ConfigFileWriter:
         await self._context.mirror.reached(entry.path, entry.version)
 
     def has(self, reading: Reading) -> bool:
-        """Return whether the project was read in this way."""
+        """Return whether the project was read with these settings."""
         read = self._known(reading, self._context.mirror.get(self._place(reading).path))
         return read is not None and read.way == reading.way
 
     async def miss(self, reading: Reading, ltime: int, guard: At) -> None:
         """Record that the project could not be read after `ltime`, so that the next reader tries again."""
-        # An empty way equals no reading, so `has` tells every reader to try again.
+        # An empty digest equals that of no reading, so `has` makes every reader try again.
         await self._mark(reading, ConfigRead("", ltime), guard)
 
     async def _mark(self, reading: Reading, read: ConfigRead, guard: At) -> None:
-        """Mark the project as read, unless another process that began to read later has marked it."""
+        """Mark the project as read, unless another process that started reading later has marked it."""
         place = self._place(reading)
 
         async def body(txn: Txn) -> None:
             entry = await txn.get(place.path)
             was = self._known(reading, entry)
-            # A store that was restored or migrated has new versions: a mark whose time is not below its entry's version
-            # comes from another store, and says nothing here.
+            # A restored or migrated store has new versions: a mark whose time is not below its entry's version comes
+            # from another store, and is ignored.
             if entry is None or was is None or not read.ltime < was.ltime < entry.version:
                 txn.do(place.put(read))
 
@@ -171,19 +171,20 @@ class ConfigFileWriter:
         return self._context.map.config.cache(reading.sources[0].project).read
 
     def _known(self, reading: Reading, entry: Entry | None) -> ConfigRead | None:
-        """Return the mark; a damaged one counts as missing, so the project is read again."""
+        """Return the mark; a damaged one counts as missing, so that the project is read again."""
         return readable(entry, ConfigRead) if entry is not None else None
 
     async def remember(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> None:
-        """Replace the stored texts of the project, branch by branch, by those read after `ltime`. Texts that another
-        process read later stay."""
+        """Replace the stored texts of the project, branch by branch, with those read after `ltime`. Keep texts that
+        another process read later."""
         if await self._replace(session, reading, answer, ltime, guard) and not self.has(reading):
             await self._mark(reading, ConfigRead(reading.way, ltime), guard)
 
     async def _replace(self, session: Session, reading: Reading, answer: CatAnswer, ltime: int, guard: At) -> bool:
         """Replace the stored texts. Return False if another process read some of them later."""
         ops, checks, latest = self._changes(reading, answer, ltime)
-        if len(ops) == len(checks):  # the texts are the same: only the records say that they were looked at
+        # If no text has changed, only the records are written.
+        if len(ops) == len(checks):
             try:
                 await self._commit(ops, checks, [guard])
             except GuardLost:
@@ -191,8 +192,8 @@ class ConfigFileWriter:
             except Conflict:
                 return False
             return latest
-        # Tenants share these texts, and the comparison above was made without a lock. It is repeated once the mirror
-        # shows what the last holder of the lock wrote.
+        # Tenants share these texts, and the comparison above was made without a lock. It is repeated after the mirror
+        # shows the writes of the last holder of the lock.
         path = self._context.map.config.lock(reading.sources[0].project).lock.path
         async with write_lock(self._context.store, session, path).hold() as own:
             await self.seen([guard, own])
@@ -201,8 +202,8 @@ class ConfigFileWriter:
         return latest
 
     def _changes(self, reading: Reading, answer: CatAnswer, ltime: int) -> tuple[list[Op], list[At], bool]:
-        """Return what to write, with each branch's record after its texts; the current records; and whether nobody
-        read any of them later."""
+        """Return the writes, with each branch's record after its texts; checks of the current records; and whether
+        nobody read any of the texts later."""
         mirror, root = self._context.mirror, self._context.map.config.cache(reading.sources[0].project)
         stale = {entry.path for entry in mirror.under(root.path)} - {root.read.path}
         ops, checks, latest = list[Op](), list[At](), True
@@ -225,8 +226,8 @@ class ConfigFileWriter:
             default = branch == next(iter(answer.branches))
             ops.append(place.record.put(ConfigBranch(commit, reading.paths, content_of(files), ltime, default)))
             checks.append(At(place.record.path, entry.version if entry else None))
-        # Copies of texts in use come first, deletions last: wherever a crash cuts this, every digest that a layout
-        # names is still stored, or its tenant reads again.
+        # Copies of texts in use come first, deletions last: wherever a crash interrupts this, every digest that a
+        # layout names is still stored, or its tenant reads again.
         return [*replaced, *ops, *(Delete(path) for path in sorted(stale))], checks, latest
 
     def _has(self, op: Put) -> bool:
@@ -234,11 +235,11 @@ class ConfigFileWriter:
         return entry is not None and entry.value == op.value
 
     async def forget(self, session: Session, projects: Iterable[str]) -> None:
-        """Delete the texts that no layout is made from any more."""
+        """Delete the texts that no layout uses any longer."""
         for project in projects:
             former = Former(self._context, project)
-            # Usually there is nothing to delete, and looking needs no lock. Under the lock it is computed again,
-            # because a layout may have begun to use a text.
+            # Usually there is nothing to delete, and this check needs no lock. It is repeated under the lock, because a
+            # layout may have started to use a text.
             if not former.unnamed():
                 continue
             path = self._context.map.config.lock(project).lock.path
@@ -255,11 +256,11 @@ class ConfigFileWriter:
 def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
     """Return operations that bring the records of a tenant's providers up to date with its layout; none if they are.
 
-    A provider with wrong values stays as it was: its builds wait for machines that can be made.
+    A provider with invalid values keeps its previous record.
     """
     places = context.map.nodes.providers(tenant)
     wanted = {places.provider(one.name).record.path: one for one in flattened(layout)}
-    # One wrong value must not delete the provider's record: launchers would remove its machines.
+    # An invalid value must not delete the provider's record, or launchers would delete its machines.
     stays = {places.provider(name).record.path for name in unreadable(layout)}
     paths = [entry.path for entry in context.mirror.under(places.path)]
     ops: list[Op] = [Delete(path) for path in paths if path not in wanted and path not in stays]
@@ -270,13 +271,13 @@ def provider_ops(context: Context, tenant: str, layout: Layout) -> list[Op]:
             if known is not None and address.decode(known.value) == one:
                 continue
         except Undecodable as damaged:
-            log.error("tenant %s: %s; it is written anew", tenant, damaged)
+            log.error("tenant %s: %s; writing it again", tenant, damaged)
         ops.append(address.put(one))
     return ops
 
 
 class InForce(NamedTuple):
-    """Hold what the next layout record is to contain."""
+    """Hold the contents of the next layout record."""
 
     branches: dict[str, dict[str, str]]
     held: dict[str, dict[str, HeldConfiguration]]
@@ -286,19 +287,19 @@ class InForce(NamedTuple):
 def in_force(
     context: Context, configuration: Configuration, before: LayoutRecord | None, projects: Mapping[str, object]
 ) -> InForce:
-    """Return the stored content that is to take effect, and the content that is held back because of errors."""
+    """Return which stored content takes effect, and which is held back because of errors."""
     now = {project: stored_branches(context, project) for project in projects}
     branches = {project: {branch: one.digest for branch, one in found.items()} for project, found in now.items()}
     found_of = ((source.project, protection(context, source)) for source in configuration.tenant.projects)
     protections = {project: rules for project, rules in found_of if rules is not None}
-    # There is no earlier content to keep, so even faulty content takes effect.
+    # Without earlier content that could stay in effect, even faulty content takes effect.
     if before is None:
         return InForce(branches, {}, protections)
     fresh = {p: dict(_fresh(found, before.branches.get(p, {}))) for p, found in branches.items()}
     held: dict[str, dict[str, HeldConfiguration]] = {}
     for project, branch in sorted(configuration.unfit(fresh, protections)):
         read, known = now[project][branch], before.held.get(project, {}).get(branch)
-        # The same content keeps its time and commit, so its author is informed only once.
+        # The same content keeps its time and commit, so that its author is informed only once.
         same = known is not None and known.digest == read.digest
         own = known if known is not None and same else HeldConfiguration(read.commit, read.digest, context.now_ms())
         held.setdefault(project, {})[branch] = own
@@ -307,7 +308,7 @@ def in_force(
 
 
 def _fresh(now: Mapping[str, str], before: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    # A branch that is new takes nothing away, whatever its errors, so it is never held back.
+    # A new branch removes nothing, whatever its errors, so it is never held back.
     return ((branch, digest) for branch, digest in now.items() if before.get(branch, digest) != digest)
 
 
@@ -320,26 +321,26 @@ def expected(record: LayoutRecord, project: str) -> dict[str, str]:
 def announcements(
     context: Context, configuration: Configuration, before: LayoutRecord | None, now: InForce
 ) -> list[TurnPart]:
-    """Announce configuration that is held back now, or in force again. Return the operations that notify others;
+    """Announce configuration that is now held back, or in effect again. Return the operations that notify others;
     repeating them changes nothing."""
     tenant, former = configuration.tenant, before.held if before is not None else {}
     for project, branches in former.items():
         for branch in branches:
             if branch not in now.held.get(project, {}):
-                log.info("tenant %s: %s %s: what it has is in force again", tenant.name, project, branch)
+                log.info("tenant %s: %s %s: its current configuration is in effect again", tenant.name, project, branch)
     pieces = list[TurnPart]()
     fresh = [
         (p, b, one) for p, found in now.held.items() for b, one in found.items() if former.get(p, {}).get(b) != one
     ]
     for number, (project, branch, one) in enumerate(fresh):
-        text = "tenant %s: %s %s: what was pushed as %s is not in force, as it would take away what is there"
+        text = "tenant %s: %s %s: the configuration in %s is not in effect, because it would remove existing objects"
         log.error(text, tenant.name, project, branch, one.commit[:12])
         source = tenant.by_canonical.get(project)
         # Somebody may push a faulty file to hundreds of branches; the log has them all.
         if source is None or number >= NOTES_MAX:
             continue
         change = Change(source.connection, project, branch, commit=one.commit, ref=f"{HEADS}{branch}")
-        # The digest is part of the id: other content is a new reason to write, a repeated reading is none.
+        # The digest is part of the id: other content causes another note, a repeated read does not.
         id = derived("held", tenant.name, project, branch, one.digest)
         work = ReportRequest(change, f"tenant {tenant.name}", _note(configuration.wrong_with(project, branch)))
         meta = {"tenant": tenant.name, "pipeline": "", "change": change.id, "project": project}
@@ -354,7 +355,7 @@ def _note(errors: tuple[ConfigError, ...]) -> str:
     shown = [error.render() for error in errors[:ERRORS_MAX]]
     more = [f"There are {len(errors) - ERRORS_MAX} more errors."] if len(errors) > ERRORS_MAX else []
     first = (
-        "The configuration of this branch is not in force: as it is, it would take away what is there. What the "
-        "branch had before stays in force until it is mended, be it by a push or by a change that lands."
+        "The configuration of this branch is not in effect: in its current form, it would remove existing objects. "
+        "The branch's previous configuration stays in effect until the new one is fixed by a push or a landed change."
     )
     return "\n\n".join([first, *shown, *more])[:NOTE_MAX]

@@ -1,4 +1,4 @@
-"""Read the tenant file on request and store it; wind down tenants that it does not have any more."""
+"""Read the tenant file on request and store it; remove tenants that it no longer contains."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from headgate.store.types import At, Delete, Op
 log = logging.getLogger("headgate.tenants")
 tenant_log = logging.getLogger("headgate.tenant")
 
-TRIES_MAX = 10
-"""Limit of requests answered by one reading."""
+REQUESTS_MAX = 10
+"""Limit on the requests that one read answers."""
 WORDS_MAX_CHARS = 4_000
-"""Limit of characters of the reason why a file is refused."""
+"""Limit on the characters of the reason why a file is rejected."""
 ANSWERED_MAX = 1_000
-"""Limit of people whose requests to a removed tenant are answered at once."""
+"""Limit on the requests to a removed tenant that are answered at once."""
 
 
 class TenantFileRunner:
@@ -46,8 +46,8 @@ class TenantFileRunner:
     def __init__(
         self, context: Context, tenancy: Tenancy, conf: SystemConf, read: Callable[[], str] | None = None
     ) -> None:
-        """Make a runner. `conf` is the file as first read; `read` reads it again and raises UserError; None means
-        that it never changes."""
+        """Create a runner. `conf` is the file as first read; `read` reads it again and may raise UserError; None means
+        that the file never changes."""
         self._context, self._tenancy, self._conf, self._read = context, tenancy, conf, read
         self._hup = asyncio.Event()
 
@@ -56,8 +56,9 @@ class TenantFileRunner:
         self._hup.set()
 
     async def publish(self, session: Session) -> None:
-        """Write what this process read at its start, for those that did not, and follow the store from then on."""
-        # Only what the process read at its start is published without being asked; later the store is newer.
+        """Write the file that this process read at its start for the other processes, and follow the store from then
+        on."""
+        # Only at its start does a process publish its file without a request; later the store is newer.
         if not self._tenancy.follows:
             await self._write(self._conf, session)
             self._tenancy.follow()
@@ -76,7 +77,7 @@ class TenantFileRunner:
             with mirror.part(place.path) as stirs:
                 while True:
                     seen = stirs.moves
-                    waiting = place.stream.waiting(mirror, limit=TRIES_MAX)
+                    waiting = place.stream.waiting(mirror, limit=REQUESTS_MAX)
                     if not waiting:
                         await stirs.moved(seen)
                         continue
@@ -101,21 +102,21 @@ class TenantFileRunner:
         return [events.tenant(name).management.stream.append(Reread(())) for name in self._tenancy]
 
     async def anew(self, session: Session, guards: Sequence[At] = ()) -> ManagementResult:
-        """Read the file and put it into effect everywhere.  Return what is different, or why it is refused: then
-        everything goes on as before, and the status says so."""
+        """Read the file and put it into effect in all processes.  Return the differences, or why the file is rejected;
+        then the previous file stays in effect, and the status shows the reason."""
         if self._read is None:
             return ManagementResult(False, "this scheduler has no tenant file to read")
         before = self._tenancy.tenants()
         try:
-            # A file with thousands of projects takes long to parse, and the loop must renew the session's lease
-            # meanwhile.
+            # Parsing a file with thousands of projects takes long, and the loop must renew the session's lease in the
+            # meantime.
             conf = conf_of(await asyncio.to_thread(self._read), self._conf.path)
             found = await asyncio.to_thread(self._tenancy.parsed, conf)
         except (UserError, ConfigErrors) as refused:
             why = str(refused)[:WORDS_MAX_CHARS]
-            log.error("the tenant file is not taken up, and everything goes on as before: %s", why)
+            log.error("the tenant file is rejected, and the previous one stays in effect: %s", why)
             await self._write(None, session, guards, why)
-            return ManagementResult(False, f"the tenant file is not taken up, and everything goes on as before: {why}")
+            return ManagementResult(False, f"the tenant file is rejected, and the previous one stays in effect: {why}")
         self._conf = conf
         await self._write(conf, session, guards)
         return ManagementResult(True, differences(before, found.tenants))
@@ -123,19 +124,20 @@ class TenantFileRunner:
     async def _write(
         self, conf: SystemConf | None, session: Session, guards: Sequence[At] = (), refused: str = ""
     ) -> None:
-        """Write `conf` in place of another one; None: only that what was read is refused."""
+        """Write `conf` as the current file; None: record only that the read file is rejected."""
         system, store, mirror = self._context.map.system, self._context.store, self._context.mirror
-        # Several schedulers start at once, and a request may arrive meanwhile.
+        # Several schedulers may start at once, and a request may arrive in the meantime.
         async with write_lock(store, session, system.conf_lock.path).hold() as own:
             known = await in_force(store)
             if conf is None:
                 if known is None:
-                    # Nothing is in force that the refusal could be noted in; the requester hears of it all the same.
+                    # Without a file in effect, the rejection cannot be recorded; the requester still gets it as the
+                    # answer.
                     return
                 conf = msgspec.structs.replace(known, refused=refused, refused_ms=self._context.now_ms())
             if known != conf:
                 await blob.write(store, system.conf.path, msgspec.json.encode(conf), guards=[own, *guards])
-        # Those who are answered next expect to see the new tenants.
+        # The answer follows, and its receivers expect to see the new tenants.
         if (entry := await store.get(system.conf.path)) is not None:
             await mirror.reached(entry.path, entry.version)
 
@@ -146,12 +148,12 @@ async def in_force(store: Store) -> SystemConf | None:
         value = await blob.read(store, Map().system.conf.path)
         return None if value is None else msgspec.json.decode(value, type=SystemConf)
     except ValueError as damaged:
-        log.error("%s; the tenant file is written anew", damaged)
+        log.error("%s; writing the tenant file again", damaged)
         return None
 
 
 def differences(before: dict[str, Tenant], after: dict[str, Tenant]) -> str:
-    """Return the differences, for people."""
+    """Return a message with the differences."""
     changed = [name for name in after if name in before and after[name] != before[name]]
     parts = [
         _named("added", [name for name in after if name not in before]),
@@ -166,13 +168,13 @@ def _named(verb: str, names: Collection[str]) -> str:
 
 
 class VanishedConfiguration(Configuration):
-    """Stand in for the configuration of a removed tenant: it has no projects and no pipelines."""
+    """Replace the configuration of a removed tenant: it has no projects and no pipelines."""
 
     def __init__(self, context: Context, name: str) -> None:
         super().__init__(context, Tenant(name, ()), ParseCache())
 
     def current(self) -> bool:
-        """Return True: the store's records of the tenant are not followed."""
+        """Return True, because the store's records of the tenant are ignored."""
         return True
 
     def without(self, pipeline: str) -> str:
@@ -180,7 +182,7 @@ class VanishedConfiguration(Configuration):
 
 
 class VanishedTenant:
-    """Remove a tenant. Once its pipelines are empty, `run` deletes what is stored of it."""
+    """Remove a tenant. Once its pipelines are empty, `run` deletes its data in the store."""
 
     def __init__(self, context: Context, name: str, tenants: Tenancy) -> None:
         self._context, self._name, self._tenants = context, name, tenants
@@ -190,8 +192,8 @@ class VanishedTenant:
         map, store, name = self._context.map, self._context.store, self._name
         events = map.locks.events
         async with (
-            # A scheduler that has not seen the new tenant file may still run the tenant under these locks; they are
-            # taken in the same order there, so nobody waits for ever.
+            # A scheduler that has not seen the new tenant file may still run the tenant under these locks. It takes
+            # them in the same order, so there is no deadlock.
             lock(store, session, events.management(name).lock.path).hold() as management,
             lock(store, session, events.trigger(name).lock.path).hold() as trigger,
             write_lock(store, session, map.locks.tenant(name).lock.path).hold() as own,
@@ -199,13 +201,13 @@ class VanishedTenant:
             await self._empty()
             await self._forget_projects(session)
             await self._tell()
-            tenant_log.info("tenant %s: it was removed from the tenant file; what is left is its history", name)
+            tenant_log.info("tenant %s: it was removed from the tenant file; only its history remains", name)
             places = (map.events.tenant(name), map.layout(name), map.semaphores(name), map.nodes.providers(name))
             pieces = leftover(self._context, *places)
             await removed(self._context, [*self._holds(), *pieces, *self._aside()], [management, trigger, own])
 
     async def _empty(self) -> None:
-        """Run until the tenant's pipelines are gone."""
+        """Wait until the tenant's pipelines are gone."""
         mirror, map = self._context.mirror, self._context.map
         places = (map.tenant(self._name).path, map.events.tenant(self._name).pipelines.path)
         with mirror.part(*places) as stirs:
@@ -213,16 +215,16 @@ class VanishedTenant:
                 await stirs.moved(stirs.moves)
 
     async def _tell(self) -> None:
-        """Answer those who wait for something that they requested of the tenant."""
+        """Answer the requests to the tenant whose callers still wait."""
         stream = self._context.map.events.tenant(self._name).management.stream
         why = f"the tenant {self._name} was removed from the tenant file"
-        # Any further ones wait until their own time runs out (`orders.ask`).
+        # Any further callers wait until their own timeout (`orders.ask`).
         for waiting in stream.waiting(self._context.mirror, limit=ANSWERED_MAX):
             if isinstance(waiting.event, ForPipeline | Reread) and waiting.event.result:
                 await tell(self._context, waiting.event.result, ManagementResult(False, why))
 
     def _aside(self) -> list[TurnPart]:
-        """Delete what was set aside for the tenant, which nobody can retry any more."""
+        """Delete the tenant's entries in the quarantine, which can no longer be retried."""
         place = self._context.map.quarantine
         pieces = list[TurnPart]()
         for entry in self._context.mirror.under(place.records.path):
@@ -239,7 +241,7 @@ class VanishedTenant:
         return [TurnPart([map.hold_requests(one.id).record.delete()]) for one in own]
 
     async def _forget_projects(self, session: Session) -> None:
-        """Delete the configuration of projects that no tenant has any more."""
+        """Delete the stored configuration of projects that no tenant has any longer."""
         place, had = self._context.map.config, set[str]()
         for tenant in self._tenants.tenants().values():
             had.update(project.project for project in tenant.projects)

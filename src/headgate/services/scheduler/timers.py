@@ -1,4 +1,4 @@
-"""Fire timers: at its times, every branch that has jobs in the pipeline is enqueued there."""
+"""Fire timers: at the times of a pipeline's timer, enqueue every branch that has jobs in the pipeline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class DueTimer(NamedTuple):
 
 
 class Timers:
-    """Fire timers in the elected process. Times that passed while none ran are not made up for."""
+    """Fire timers in the elected process. Times that passed while no process was elected are skipped."""
 
     def __init__(self, context: Context, tenants: Mapping[str, Configuration]) -> None:
         self._context, self._tenants = context, tenants
@@ -49,24 +49,24 @@ class Timers:
                     after = await self._round(after, stirs, guard)
 
     async def _round(self, after: datetime, stirs: MirrorPart, guard: At) -> datetime:
-        """Wait for the next time of all timers and fire, or for another layout. Return the time up to which timers
+        """Wait until the next timer is due and fire it, or until the layout changes. Return the time up to which timers
         have fired."""
         seen, due = stirs.moves, self._due(after)
         wait_s = max(0.0, (due[0].at - self._now()).total_seconds()) if due else None
         try:
             async with asyncio.timeout(wait_s):
                 await stirs.moved(seen)
-                # Times count from now: a timer of the new layout does not fire for a moment that lay before it. Those
-                # that became due just now have not fired, so their moment still lies ahead.
+                # A timer of the new layout must not fire for an earlier time, so times count from now. Timers that have
+                # just become due have not fired yet, so their time stays ahead.
                 now = max(after, self._now())
                 return min(now, due[0].at - datetime.resolution) if due else now
         except TimeoutError:
             moment = due[0].at
-        # Several timers often share a moment, such as midnight, so all that are due go into the same commits.
+        # Several timers often share a time, such as midnight, so all due ones share commits.
         pieces = [piece for one in due if one.at <= moment async for piece in self._pieces(one)]
         for commit in packed(pieces):
             await self._context.store.commit(commit.checks, commit.ops, guards=[guard])
-        # The present would skip a time that passed during the commit.
+        # Returning the present would skip a time that passed during the commit.
         return moment
 
     def _now(self) -> datetime:
@@ -86,7 +86,7 @@ class Timers:
                 stored = await blob.read(self._context.store, path)
                 heads[source.connection] = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
             for branch in layout.branches.get(source.project, ()):
-                # A branch without a known head has not been seen by its connection yet.
+                # If the head of a branch is unknown, its connection has not seen the branch yet.
                 ref = f"refs/heads/{branch}"
                 commit = heads[source.connection].get(source.project, {}).get(ref, "")
                 if commit and layout.takes_part(due.pipeline, source.project, branch):
@@ -103,7 +103,7 @@ def _timers(tenant: str, configuration: Configuration, after: datetime) -> Itera
                 try:
                     found = schedule(text)
                 except BadTime as bad:
-                    log.warning("tenant %s: pipeline %s has a timer that never goes off: %s", tenant, name, bad)
+                    log.warning("tenant %s: pipeline %s has a timer that never fires: %s", tenant, name, bad)
                     continue
                 moment = next_put_off(found, after, f"{tenant} {name}")
                 if moment is not None:

@@ -1,11 +1,11 @@
-"""Take a pipeline's turn: absorb what happened, decide, record it all.
+"""Record a pipeline's turn in the store.
 
-Normally one commit.  A turn too large for one is several, cut only where every prefix is a state the next turn can
-go on from: first what nothing points to yet, then whole items, then whole builds (whose answers must find them known),
-then reports of those that leave (a repeated report changes nothing), then the queues, each event's end, and what is not
-needed any more.  A new queue is there before the pipeline's record names it, and that names it before the queue beside
-it changes, which may be what it was made for.  Requests that a cut leaves without an owner are cancelled by the
-scheduler that takes over.
+A turn normally takes one commit.  A larger turn takes several, and is split only where every prefix is a state from
+which the next turn can continue.  The order is: entries to which nothing refers yet; complete items; complete builds
+(their answers must find them); reports on items that leave (repeating a report changes nothing); the queues; the
+removal of events; and deletions of unneeded entries.  A new queue is written before the pipeline's record that names
+it, and that record before changes of other queues, for which the new queue may have been created.  The scheduler that
+takes over cancels requests that an interrupted turn leaves without an owner.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from headgate.services.scheduler.bygone import Bygone
 from headgate.services.scheduler.changestates import remember, shown
 from headgate.store.types import COMMIT_SIZE_MAX_BYTES, PARENTS_MAX, Append, At, Delete, Op, Put
 
-# A third is left for checks, guards and what the backends add, which `packed` does not count.
+# A third is left for checks, guards and the backends' overhead, which `packed` does not count.
 SIZE_MAX_BYTES = COMMIT_SIZE_MAX_BYTES * 2 // 3
 
 
@@ -61,11 +61,11 @@ class TurnPart:
     ops: list[Op] = field(default_factory=list)
     checks: list[At] = field(default_factory=list)
     item: str = ""
-    """The item that the part belongs to; empty if it is not one item's alone."""
+    """The item that the part belongs to; empty if it does not belong to exactly one."""
 
     @property
     def fits(self) -> bool:
-        """Return whether it fits into any commit at all, with its guards."""
+        """Return whether it fits into one commit, including guards."""
         size_bytes = sum(len(op.path) + len(op.value) for op in self.ops if isinstance(op, Put))
         return max(len(self.ops), len(self.checks)) <= COMMIT_OPS_MAX and size_bytes < COMMIT_SIZE_MAX_BYTES
 
@@ -81,14 +81,14 @@ class PipelineTurn:
     """Returns the queue for a job: that of its zone."""
     merges: Requests
     notified: Mapping[str, Open]
-    """Requests whose workers are to stop, or to continue, by id."""
+    """Requests whose workers must be told to stop or continue, by id."""
     mirror: Mirror
     now_ms: int
     outcomes: Mapping[str, BuildOutcome] = field(default_factory=dict)
     """Build -> its outcome, for builds whose end the turn absorbs."""
     outboxes: Outboxes = field(default_factory=Outboxes)
     remembers: bool = True
-    """Whether the history also gets items and builds that others have replaced."""
+    """Whether the history also records replaced items and builds."""
 
     def pieces(
         self,
@@ -98,10 +98,10 @@ class PipelineTurn:
         ends: Sequence[TurnPart],
         reported: Sequence[TurnPart] = (),
     ) -> list[TurnPart]:
-        """Return what to commit, in order.
+        """Return the parts to commit, in order.
 
-        `ends`: what ends the events, and what is published of the turn.  `reported`: what people wait for, reported
-        before an item is gone, as it can be reported again.
+        `ends`: parts that remove the events and publish the turn's events.  `reported`: parts with reports; they
+        precede the removal of items, so that an interrupted turn repeats reports instead of losing them.
         """
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
         actions = _lasting(actions)
@@ -110,7 +110,8 @@ class PipelineTurn:
         cancelled = {action.id for action in actions if isinstance(action, Cancel)}
         past = Bygone(self.tenant, self.pipeline, self.now_ms, self.notified, self.outcomes)
         out = [TurnPart([op]) for op in diff.fresh]
-        if self.remembers:  # first: to report it twice does no harm, but once gone it is unknown
+        # The history comes first: recording twice does no harm, but once an item is gone, its data is lost.
+        if self.remembers:
             out += [TurnPart(self.map.history.stream.append(one)) for one in past.superseded(before, after, actions)]
         builds = {
             id: TurnPart(self._build(ops, run := runs.get(id), id in cancelled), item=run.spec.item if run else "")
@@ -120,11 +121,13 @@ class PipelineTurn:
         of, giving_up = by_buildset(after), _giving_up(before, after)
         reports, unwanted = [*reported], list[TurnPart]()
         for action in actions:
-            if isinstance(action, Land):  # with the item that says it is landing, and waits for the answer
+            # A landing is requested together with the item's record that marks it as landing.
+            if isinstance(action, Land):
                 item = of.get(action.work.buildset)
                 piece = items.setdefault(item.id if item is not None else "", TurnPart(item=item.id if item else ""))
                 piece.ops += self._landing(action, item)
-            elif isinstance(action, Cancel | Resume):  # with the build that it changes, or once nothing knows of it
+            # A cancellation goes together with the build or item that it changes, or last if neither exists any more.
+            elif isinstance(action, Cancel | Resume):
                 piece = self._word(action)
                 if (with_it := builds.get(action.id)) is not None:
                     with_it.ops += piece.ops
@@ -138,15 +141,16 @@ class PipelineTurn:
             else:
                 self._add(action, items, reports, cancelled, of, past)
         queues = [TurnPart([op]) for op in (*diff.made, *diff.pipeline, *diff.queues)]
-        if _moved(before, after):  # so that an item is in one queue at any moment
+        # If an item moves, all queues are written in one commit, so that it is always in exactly one queue.
+        if _moved(before, after):
             queues = together(queues)
         out += [*items.values(), *builds.values(), *reports, *queues, *ends, *unwanted]
         out += [TurnPart([op]) for op in diff.stale]
         return [piece for piece in out if piece.ops]
 
     def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
-        """Return a build's record and, if it is to run, the request that makes it true."""
-        # A build that was cancelled in the very turn that wanted it is recorded, but never requested.
+        """Return a build's record and, if it must run, the request to run it."""
+        # A build that was cancelled in the same turn that started it is recorded, but never requested.
         if action is None or cancelled:
             return record
         spec = action.spec
@@ -165,18 +169,17 @@ class PipelineTurn:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
 
     def _landing(self, action: Land, item: Item | None) -> list[Op]:
-        """Return operations that request a landing; unlike a request of an item, it is not cancelled when nobody waits
-        for it.
-        """
+        """Return operations that request a landing. Unlike an item's other requests, it is never cancelled."""
         connection, id = action.work.change.connection, item.id if item is not None else ""
-        # Plain git has no forge that could merge: a merger pushes.
+        # Plain git has no forge that could merge, so a merger pushes.
         how = self.outboxes.lands.get(connection)
         if not how:
             request = to_push(action, id, self.tenant, self.pipeline)
             return self.merges.submit(request, msgspec.json.encode(action.work))
         outgoing = to_land(action, id, self.tenant, self.pipeline, self.now_ms)
         if how == "merge":
-            # The votes that the forge requires lie in the same entry, so no crash lets the merge go without them.
+            # The required votes are in the same entry, so that even after a crash the merge is not requested without
+            # them.
             first = self.outboxes.first(action.work, item) if item is not None else ()
             return self.outboxes.ask(connection, [*first, replace(outgoing, land=trimmed(action.work))])
         return self.outboxes.ask(connection, [replace(outgoing, precedence=action.precedence)])
@@ -194,8 +197,8 @@ class PipelineTurn:
             case Run():
                 pass  # written with its build's record
             case Merge(id, work, precedence):
-                # A turn that was cut may have written the request already (`_lasting`); written again, it would be
-                # taken from the worker that runs it.
+                # An interrupted turn may already have written the request (`_lasting`); writing it again would take it
+                # away from its worker.
                 if id not in cancelled and id not in self.notified:
                     item = work.chain[-1].item if work.chain else ""
                     piece = items.setdefault(item or work.buildset, TurnPart(item=item))
@@ -207,7 +210,7 @@ class PipelineTurn:
             case Land() | Cancel() | Resume():
                 pass  # written with the builds that they change
             case Report(id, work, phase=phase, kind=kind) if work.change.connection in self.outboxes.lands:
-                if not phase:  # its reporters report the other phases
+                if not phase:  # the pipeline's reporters handle reports that have a phase
                     text = note(id, work, self.tenant, self.now_ms, kind)
                     reports.append(TurnPart(self.outboxes.tell(work.change.connection, text)))
             case MarkLanded(work=work):
@@ -220,7 +223,7 @@ class PipelineTurn:
             case Record():
                 reports.append(self._ended(action, past))
             case Vouch(change, word):
-                # The word holds for this patchset only; a newer one may have been seen since.
+                # The result is only about this patchset, and a newer one may have been seen since.
                 known = shown(self.map, self.mirror, change)
                 if known is not None and known.change.commit == change.commit:
                     check, ops = remember(self.map, self.mirror, vouching(known, word), fresh())
@@ -236,25 +239,25 @@ class PipelineTurn:
                 assert_never(action)
 
     def _ended(self, action: Record, past: Bygone) -> TurnPart:
-        """Return what records the end of an item and, if it landed, the landing of all its changes."""
+        """Return the part that records the end of an item and, if it landed, the landing of all its changes."""
         item = action.item
         ended = self._with_people(past.ended(item, action.result, action.message), item.change)
         piece = TurnPart(self.map.history.stream.append(ended))
-        # The place that the message or object took in its stream becomes free with the record of its end.
+        # The record of its end also frees the place that a message or object took in its stream.
         if (occasion := item.change.occasion) is not None and not item.epilogue:
             begun = self.map.cache.connection(occasion.connection).occasions.begun
             piece.ops.append(Delete(begun.inside(item.event)))
-        # Changes that need these must not wait until somebody looks at the forge again.
+        # Dependent changes must not have to wait until the forge is checked again.
         if action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing:
             for change in item.circle:
                 self._landed(change, piece)
         return piece
 
     def _landed(self, change: Change, piece: TurnPart) -> TurnPart:
-        """Add to the piece that the change has landed, and return it."""
+        """Add the landing of the change to the part, and return the part."""
         known = shown(self.map, self.mirror, change)
         change_state = ChangeState(change, open=False, approved=change.commit, landed=True)
-        # The connection still has to tell the landing to other pipelines; `untold` survives until it has.
+        # `untold` stays set until the connection has reported the landing to other pipelines.
         change_state = replace(change_state, untold=known is None or known.open or known.untold)
         change_state = replace(change_state, details=known.details if known is not None else None)
         check, ops = remember(self.map, self.mirror, change_state, fresh())
@@ -263,14 +266,14 @@ class PipelineTurn:
         return piece
 
     def _with_people(self, ended: Finished, change: Change) -> Finished:
-        """Return the record with those who have to do with the patchset, as far as they are known by name."""
+        """Return the record with the proposers and approvers of the patchset whose names are known."""
         known = shown(self.map, self.mirror, change) if change.is_change else None
         if known is None or known.change.commit != change.commit:
             return ended
         return replace(ended, proposers=known.proposers, approvers=approvers(known))
 
     def _word(self, action: Cancel | Resume) -> TurnPart:
-        """Return the word that tells the worker of the request to stop or go on; empty if it has none now."""
+        """Return the part that tells the request's worker to stop or continue; empty if the request does not exist."""
         found = self.notified.get(action.id)
         if found is None:
             return TurnPart()
@@ -282,16 +285,16 @@ class PipelineTurn:
 
 
 def _lasting(actions: Sequence[Action]) -> list[Action]:
-    """Return the actions without cancellations of merges that are requested again: after a turn that was cut short, the
-    same events make an item leave and enter once more.
+    """Return the actions without cancellations of merges that are requested again: after an interrupted turn, the same
+    events make an item leave and enter once more.
     """
     last = {action.id: action for action in actions if isinstance(action, Merge | Cancel)}
     return [one for one in actions if not isinstance(one, Cancel) or isinstance(last[one.id], Cancel)]
 
 
 def _giving_up(before: State, after: State) -> dict[str, str]:
-    """Return build -> its item, of builds carried over a reset that their item's record no longer names: nothing else
-    would know of one that is not cancelled with it."""
+    """Return build -> its item, for builds carried over a reset that their item's record no longer contains. Each must
+    be cancelled together with that record, because nothing else refers to it."""
     remaining = {item.id: {one.build.id for one in item.carried} for _, item in after.items()}
     carried = ((one.build.id, item.id) for _, item in before.items() for one in item.carried)
     return {build: item for build, item in carried if item in remaining and build not in remaining[item]}
@@ -299,7 +302,7 @@ def _giving_up(before: State, after: State) -> dict[str, str]:
 
 def _moved(before: State, after: State) -> bool:
     """Return whether an item has another queue than before."""
-    # Queues that did not change are the same object in both states, so only the others are compared.
+    # Unchanged queues are the same object in both states, so only the others are compared.
     now, earlier = set(map(id, after.queues)), set(map(id, before.queues))
     of = {item.id: queue.id for queue in before.queues if id(queue) not in now for item in queue.items}
     fresh = (queue for queue in after.queues if id(queue) not in earlier)
@@ -307,20 +310,20 @@ def _moved(before: State, after: State) -> bool:
 
 
 def packed(pieces: Iterable[TurnPart], ops_max: int = COMMIT_OPS_MAX) -> list[TurnPart]:
-    """Return as few commits as hold the pieces, in order, with none torn."""
+    """Return the smallest number of commits that contain the parts, in order, without splitting any part."""
     commits: list[TurnPart] = []
     size_bytes, parents = 0, set[str]()
     for piece in pieces:
         if not piece.ops:
             continue
-        # Each path and the form around its value take some 200 bytes.
+        # Each path and the encoding of an operation take some 200 bytes.
         more_bytes = sum(len(op.value) + 200 for op in piece.ops if not isinstance(op, Delete))
         more_parents = {op.parent for op in piece.ops if isinstance(op, Append)}
         full = commits and (
             len(commits[-1].ops) + len(piece.ops) > ops_max
             or len(commits[-1].checks) + len(piece.checks) > ops_max
             or size_bytes + more_bytes > SIZE_MAX_BYTES
-            # Every parent of an append costs etcd an operation of its own.
+            # With etcd, every parent of an append takes an additional operation.
             or len(parents | more_parents) > PARENTS_MAX
         )
         if not commits or full:
@@ -334,15 +337,15 @@ def packed(pieces: Iterable[TurnPart], ops_max: int = COMMIT_OPS_MAX) -> list[Tu
 
 
 def together(pieces: Sequence[TurnPart]) -> list[TurnPart]:
-    """Join the pieces into one that is written at once, if a commit can hold it; otherwise return them unchanged."""
+    """Join the parts into one that is written at once, if a commit can contain it; otherwise return them unchanged."""
     joined = TurnPart([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
     parents = {op.parent for op in joined.ops if isinstance(op, Append)}
     return [joined] if joined.fits and len(parents) <= PARENTS_MAX else list(pieces)
 
 
 def _folded(piece: TurnPart) -> TurnPart:
-    """Return the piece with one operation a path: a put outdoes the deletion of what it replaces, the later put the
-    earlier."""
+    """Return the part with one operation per path: a put takes precedence over a deletion, and a later put over an
+    earlier one."""
     by_path: dict[str, Op] = {}
     rest: list[Op] = []
     for op in piece.ops:
@@ -351,7 +354,7 @@ def _folded(piece: TurnPart) -> TurnPart:
             rest.append(op)
         elif not (isinstance(op, Delete) and op.path in by_path):
             by_path[op.path] = op
-    # All pieces were made from the same mirror, so two checks of one path are equal.
+    # All parts are based on the same mirror, so two checks of one path are equal.
     checks = {check.path: check for check in piece.checks}
     return TurnPart([*by_path.values(), *rest], list(checks.values()))
 

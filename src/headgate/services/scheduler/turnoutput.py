@@ -1,6 +1,6 @@
-"""Determine what a turn tells others: the difference between two states, and the results of items.
+"""Determine the events and reports of a turn from the difference between two states and the results of items.
 
-Published events tell everything that happens; reports what the pipeline says, to the connections it names.
+Published events describe everything that happens; reports go to the connections that the pipeline names.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ log = logging.getLogger("headgate.pipeline")
 T = TypeVar("T")
 
 EVENTS_MAX = 20
-"""Limit of events in one record."""
+"""Limit on the events in one record."""
 SUBJECT_MAX = 300
 OPTION_MAX = 4_000
-"""Limit of characters of a reporter's option in a pipeline."""
+"""Limit on the characters of a reporter's option in a pipeline."""
 _STARTS = {
     "status": frozenset({"status"}),
     "check": frozenset({"completed"}),
     "label": frozenset({"labeled", "tagged"}),
     "unlabel": frozenset({"unlabeled", "labeled"}),
 }
-"""Key of a reporter -> names that triggers use for the event that it causes; some name it by the key alone."""
+"""Key of a reporter -> actions that triggers may name for the event that it causes; some triggers use only the key."""
 _BEGUN = ("pending", "queued", "in_progress")
 """States that a reporter sets when work starts; they start no pipeline."""
 
@@ -69,17 +69,17 @@ def turn_events(
     now_ms: int,
     log_url: Callable[[str, str], str] = lambda tenant, build: "",
 ) -> list[PublishedEvent]:
-    """Return what happened in a turn: items enqueued, reset, builds finished; then the ends of items.
+    """Return the events of a turn: items that were enqueued or reset and finished builds, then the ends of items.
 
-    The events are in the order of the queues.  Of jobs that run once a change has left, only builds are published.
-    `log_url`: where the logs of a tenant's build are.
+    The events are in the order of the queues.  For reporter jobs, which run after a change has left, only builds are
+    published.  `log_url` returns the URL of the logs of a tenant's build.
     """
 
     def about(kind: str, item: Item, subject: str) -> Iterator[PublishedEvent]:
         """Yield an event for each change of the item."""
         for change in item.circle:
-            # The id must differ for each change of a circle; that of the item's own change stays what it is for an item
-            # of one.
+            # The id must differ for each change of a circle; the item's own change has the same id as in an item with
+            # one change.
             own = subject if change == item.change else f"{subject} {change.key}"
             event = published_event(kind, own, tenant, pipeline, change, item.id, now_ms)
             yield replace(event, buildset=item.buildset.id) if item.buildset is not None else event
@@ -111,8 +111,8 @@ def turn_events(
 
 
 def _earlier(before: State, now: Mapping[str, Item]) -> Callable[[Item], Item | None]:
-    """Return a function from an item to its earlier state, or None. An item that promoted ones have replaced is found
-    as another item of the same change and event."""
+    """Return a function from an item to its earlier state, or None. An item that was moved by a promotion has a new id,
+    so it is found by its change and event."""
     known = {item.id: item for _, item in before.items()}
     moved = {(item.change.key, item.event): item for id, item in known.items() if id not in now}
     return lambda item: known.get(item.id) or moved.get((item.change.key, item.event))
@@ -159,10 +159,9 @@ def reports(
     tenant: Tenant,
     all_pipelines: Collection[Pipeline] = (),
 ) -> Iterator[tuple[str, OutboxMessage]]:
-    """Yield pairs of a connection and a message to it, in order: one report for each reporter that the pipeline
-    names.
+    """Yield (connection, message) pairs, in order: one report for each reporter that the pipeline names.
 
-    A forge gets the reports on its own changes; other connections get those on all changes. `all_pipelines` are
+    A forge gets the reports on its own changes; other connections get the reports on all changes. `all_pipelines` are
     those of the tenant.
     """
     pipeline, forges = world.pipeline, set(world.pipeline.drivers)
@@ -177,7 +176,7 @@ def reports(
                 if not posted and not _concerns(name, change, reported, tenant):
                     continue
                 report = _report(reported.kind, reported.item, change, reported.result, reported.text, world)
-                # The key is derived, so whatever is delivered again after a crash can be recognised.
+                # The key is derived, so that receivers recognize a repeated delivery after a crash.
                 key = derived(report.id, name, change.key, str(number))
                 queue = (how.get("queue") or queue_of(world.tenant)) if driver == "queue" else ""
                 if posted:
@@ -189,9 +188,8 @@ def reports(
 
 
 def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> dict[str, Any]:
-    """Return the keys of the reporter. If it is not to comment, but the change names dependencies that do not
-    count, the comment on success is enabled, so that somebody reads about them; a check shows them without a
-    comment."""
+    """Return the keys of the reporter. If it must not comment on success but the change names ignored dependencies,
+    enable the comment, so that somebody reads about these; a check shows them without a comment."""
     silent = how.get("comment") is False and not how.get("check")
     if silent and kind == "success" and untested(change, world):
         return {**how, "comment": True}
@@ -199,8 +197,8 @@ def _heard(how: Mapping[str, Any], kind: str, change: Change, world: World) -> d
 
 
 def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collection[Pipeline]) -> bool:
-    """Tell whether a status or label that a reporter sets may start a pipeline of the tenant. A forge connection
-    ignores events that its own account caused, so these need an event of their own."""
+    """Return whether a status or label that a reporter sets may start a pipeline of the tenant. A forge connection
+    ignores events that its own account caused, so these need a separate event."""
     if name != change.connection:
         return False  # another account, whose actions cause events
     settings = [(key, words) for key, words in _STARTS.items() if how.get(key) and how[key] not in _BEGUN]
@@ -216,8 +214,8 @@ def _echoes(how: Mapping[str, Any], name: str, change: Change, pipelines: Collec
 def _hows(
     kind: str, named: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], tenant: Tenant
 ) -> Iterator[tuple[str, Sequence[Mapping[str, Any]]]]:
-    """Yield the reporters of one kind by connection. A report that opened something at a forge is completed when the
-    item is taken out, whether or not the pipeline names the reporter then."""
+    """Yield the reporters of one kind by connection. When an item is dequeued, also yield reporters that complete an
+    earlier report at a forge, such as a pending check, even if the pipeline does not name them for this kind."""
     reporters = named.get(kind, {})
     if kind != "dequeue":
         yield from reporters.items()
@@ -232,7 +230,8 @@ def _hows(
 def before_merging(world: World, work: LandRequest, item: Item) -> list[OutboxMessage]:
     """Return the reports that a forge needs before it merges: the votes and statuses that it requires."""
     change, found = work.change, list[OutboxMessage]()
-    # With the buildset, the key differs from that of the report at the item's end, which a forge would else ignore.
+    # With the buildset, the key differs from that of the report at the item's end, which a forge would otherwise
+    # ignore.
     report = _report("success", item, change, "SUCCESS", work.note, world, again=work.buildset)
     for number, how in enumerate(world.pipeline.reports.get("success", {}).get(change.connection, ())):
         key = derived(report.id, change.connection, change.key, str(number))
@@ -246,8 +245,8 @@ def outboxes(context: Context, world: World) -> Outboxes:
 
 
 def _concerns(name: str, change: Change, reported: _Reported, tenant: Tenant) -> bool:
-    """Return whether a forge receives a report on a change: on its own changes, unless it was informed before, as about
-    those that it merges itself; and on changes of another connection to the same forge.
+    """Return whether a forge receives a report on a change. It receives those on its own changes, unless it already got
+    the report, for example before it made the merge, and those on changes of another connection to the same forge.
     """
     if name == change.connection:
         return change.connection not in reported.informed
@@ -257,7 +256,7 @@ def _concerns(name: str, change: Change, reported: _Reported, tenant: Tenant) ->
 
 
 def _options(how: Mapping[str, Any], driver: str) -> dict[str, str]:
-    """Return the options that the pipeline gives a reporter; for the inventory, all of them in one, as JSON."""
+    """Return the pipeline's options of a reporter; for the inventory, all of them in one option, as JSON."""
     if driver == "inventory":
         lists = {key: as_list(value) for key, value in how.items() if key != "set"}
         return {"wanted": msgspec.json.encode({**lists, "set": how.get("set", {})}).decode()}
@@ -283,7 +282,7 @@ def _reported(before: State, after: State, actions: Sequence[Action], world: Wor
     earlier = _earlier(before, now)
     for item in now.values():
         was = earlier(item)
-        # Of a disabled pipeline only results are reported, to its `disabled` reporters.
+        # A disabled pipeline reports only results, to its `disabled` reporters.
         if world.disabled or not item.live or item.epilogue:
             continue
         if was is None and item.id in present:
@@ -294,7 +293,8 @@ def _reported(before: State, after: State, actions: Sequence[Action], world: Wor
     announced, merging = bool(pipeline.reports.get("enqueue")), frozenset(world.merging)
     for action in ended:
         kind, item = kind_of(action.result, world), action.item
-        if kind != "dequeue" or announced or item.started:  # who heard of it hears that it left
+        # A dequeued item is reported only if its enqueueing or start was.
+        if kind != "dequeue" or announced or item.started:
             landed = action.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
             apart = action.refused and speaks(pipeline, item.change.connection)  # reported separately
             informed = merging if landed else frozenset(pipeline.drivers) if apart else frozenset()
@@ -351,7 +351,7 @@ def _build_lines(buildset: BuildSet, world: World) -> Iterator[ReportedBuild]:
 
 
 def tell_of(actions: list[Action], after: State) -> None:
-    """Log events that people look for: what is tested, and tested again; what lands; how every item ended."""
+    """Log the events that people search for: each test of an item, each landing, and the result of every item."""
     of = (
         {item.buildset.id: item for _, item in after.items() if item.buildset is not None}
         if any(isinstance(action, Merge | Land) for action in actions)
@@ -362,7 +362,7 @@ def tell_of(actions: list[Action], after: State) -> None:
             case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
                 # People search the log for a change, so these lines carry its ids.
                 with about(change=item.change.id, item=item.id, buildset=work.buildset):
-                    text = "passed; it is to land" if isinstance(action, Land) else "is to be tested"
+                    text = "passed; landing it" if isinstance(action, Land) else "is to be tested"
                     log.info("%s %s", item.change.id, text)
             case Record(item=item, result=result):
                 buildset = item.buildset.id if item.buildset else ""

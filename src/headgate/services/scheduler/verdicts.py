@@ -1,6 +1,6 @@
-"""Look up in the history how patchsets fared, and which builds succeeded on which inputs.
+"""Look up past results of patchsets in the history, and which builds succeeded on which inputs.
 
-A turn that asks goes on without the answer; another is taken once it is there.
+A turn that needs an answer continues without it; the pipeline takes another turn when the answer arrives.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from headgate.store.types import Unavailable
 log = logging.getLogger("headgate.pipeline")
 
 PASSED_RECENT_MAX = 2_000
-"""Limit of buildsets on their way to the history that are searched."""
+"""Limit on the searched buildsets that are not in the history yet, when looking for builds that passed."""
 SLACK_MS = 60_000
 """Greatest assumed difference between the clocks of two machines."""
 RECENT_MAX = 500
-"""Limit of buildsets that are searched while they are not in the history yet."""
+"""Limit on the searched buildsets that are not in the history yet, when looking for a patchset's last test."""
 TRY_AGAIN_S = 5.0
 """Pause before another attempt when the history cannot be read."""
 
 
 class PassedBuilds:
-    """Look up reusable builds of one pipeline in one process. Where the history cannot be read, all builds are run."""
+    """Look up reusable builds of one pipeline in one process. If the history cannot be read, all builds are run."""
 
     def __init__(self, context: Context, tenant: str, stir: Callable[[], None]) -> None:
-        """Look up builds of a tenant, and call `stir` to bring about a turn when there are answers."""
+        """Create it for a tenant; `stir` causes a turn, and is called when answers arrive."""
         self._context, self._tenant, self._stir = context, tenant, stir
         self._wanted: dict[Sought, None] = {}
         self._answers: dict[Sought, Build] = {}
@@ -53,16 +53,16 @@ class PassedBuilds:
 
     @property
     def asking(self) -> tuple[asyncio.Future[None], ...]:
-        """Return the look-ups under way; only the caller ends them."""
+        """Return the running look-ups; only the caller ends them."""
         return tuple(self._asking.values())
 
     def of(self, sought: Sought) -> Build | None:
-        """Return what `Beside.passed` says."""
+        """Return a build that succeeded on the same inputs; see `Beside.passed`."""
         self._wanted[sought] = None
         return self._answers.get(sought)
 
     def look(self) -> None:
-        """Look up, between turns, all builds that the last turn asked for, and forget others."""
+        """Start, between turns, the look-ups that the last turn requested, and forget other answers."""
         self._answers = {one: found for one, found in self._answers.items() if one in self._wanted}
         fresh = [one for one in self._wanted if one not in self._answers and one not in self._asking]
         if fresh:
@@ -81,15 +81,17 @@ class PassedBuilds:
         self._stir()
 
     async def _found(self, fresh: list[Sought]) -> dict[Sought, Build]:
-        known = self._recent({one.inputs for one in fresh})  # first: from there it goes into the history
+        # Recent builds are searched first: in the opposite order, one that moves into the history could be missed.
+        known = self._recent({one.inputs for one in fresh})
         try:
             if (history := self._context.history) is not None:
                 left = [one.inputs for one in fresh if one.inputs not in known]
                 known |= await history.passed(self._tenant, left) if left else {}
             made_ms = await self._made_ms({key for one in fresh if one.inputs in known for key in one.keys})
         except (HistoryUnavailable, Unavailable) as error:
-            log.warning("builds that succeeded cannot be looked up, all are run: %s", error)
-            # An empty answer counts as NOTHING for each: an unreachable history costs builds, never correctness.
+            log.warning("earlier successful builds cannot be looked up, so all builds are run: %s", error)
+            # An empty answer counts as NOTHING for each: an unavailable history costs extra builds, but never
+            # correctness.
             return {}
         passed_before = {one: known[one.inputs] for one in fresh if one.inputs in known}
         builds = {one: _build(passed) for one, passed in passed_before.items() if self._counts(one, passed, made_ms)}
@@ -102,7 +104,7 @@ class PassedBuilds:
         return {build.inputs: _passed(build) for build in builds if build.inputs in wanted and build.inputs}
 
     async def _made_ms(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int | None]:
-        """Return the time at which the newest key of each project was made; None if it has none."""
+        """Return the time at which the newest key of each project was created; None if it has none."""
         found: dict[tuple[str, str], int | None] = {}
         for connection, project in keys:
             place = KeyStorage().connection(connection).project(project.partition("/")[2]).secrets
@@ -112,13 +114,14 @@ class PassedBuilds:
         return found
 
     def _counts(self, sought: Sought, passed: Passed, made_ms: dict[tuple[str, str], int | None]) -> bool:
-        """Return whether it is younger than the keys of the job's secrets, and its log and artifacts are still kept."""
-        # A build whose log is gone would leave people with a result that they cannot look into.
+        """Return whether the build is newer than the keys of the job's secrets, and its log and artifacts still
+        exist."""
+        # Without the log, people could not examine the result.
         retention_ms = self._context.settings.logs_retention_ms
         if retention_ms and passed.end_ms < self._context.now_ms() - retention_ms:
             return False
         made = [made_ms[key] for key in sought.keys]
-        # A project without keys has lost the one that the secret was encrypted with, so nothing counts there.
+        # A project without keys has lost the key with which the secret was encrypted, so no build counts.
         return all(at is not None and at + SLACK_MS < passed.start_ms for at in made)
 
 
@@ -133,17 +136,17 @@ def _passed(build: FinishedBuild) -> Passed:
 
 
 def _build(passed: Passed) -> Build | None:
-    """Return nothing of one whose data this version would not take."""
+    """Return the build, or None if this version does not accept its data."""
     try:
         checked(passed.returned)
     except Unfit as unfit:
-        log.warning("build %s stands for no other: %s", passed.uuid, unfit)
+        log.warning("build %s cannot be reused: %s", passed.uuid, unfit)
         return None
     return Build(passed.uuid, "", result="SUCCESS", log_url=passed.log_url, data=msgspec.to_builtins(passed.returned))
 
 
 class _EndedBuild(NamedTuple):
-    """Describe a build of a buildset that ended earlier, from the history or on its way there."""
+    """Describe an ended build, from the history or about to be written there."""
 
     id: str
     job: str
@@ -158,7 +161,7 @@ class PipelinePast:
     """Look up past results for one pipeline in one process."""
 
     def __init__(self, context: Context, tenant: str, pipeline: str, stir: Callable[[], None]) -> None:
-        """Make a view of the past; `stir` causes a turn."""
+        """Create a view of past results; `stir` causes a turn."""
         self._context, self._tenant, self._pipeline, self._stir = context, tenant, pipeline, stir
         self._wanted: dict[str, Change] = {}
         self._answers: dict[str, BuildSet] = {}
@@ -176,23 +179,23 @@ class PipelinePast:
 
     @property
     def answered(self) -> int:
-        """Return how many answers came so far, and changes of whether any come."""
+        """Return a counter of answers and of changes in the availability of the history."""
         return self._answered + self._passed.answered
 
     def beside(self, pipelines: Mapping[str, Pipeline], trusted: Mapping[str, str]) -> Beside:
-        """Return what a pipeline may know of all this."""
+        """Return the surroundings of a pipeline, with functions that look up past results."""
         return Beside(pipelines, self.of, self._passed.of, self.away, trusted)
 
     def of(self, change: Change) -> BuildSet | None:
         """Return the last buildset of the change, or None while it is being looked up."""
-        # Without a history there never is an answer, and an item must not wait for one.
+        # Without a history there is never an answer, and an item must not wait for one.
         if self._context.history is None:
             return NOTHING_PROVIDED
         self._wanted[f"{change.key} {change.commit}"] = change
         return self._answers.get(f"{change.key} {change.commit}")
 
     def look(self) -> None:
-        """Look up, between turns, what the last one asked for, and forget what it did not ask for."""
+        """Start, between turns, the look-ups that the last turn requested, and forget other answers."""
         self._passed.look()
         self._answers = {key: found for key, found in self._answers.items() if key in self._wanted}
         for key, change in self._wanted.items():
@@ -202,35 +205,35 @@ class PipelinePast:
 
     async def _ask(self, key: str, change: Change) -> None:
         try:
-            # What ended a moment ago is not in the history yet, but still in the queue that leads there.
+            # A buildset that has just ended is not in the history yet, but still in the queue for it.
             builds = self._recent(change)
             while builds is None:
                 try:
                     builds = await self._recorded(change)
                 except HistoryUnavailable as error:
-                    log.warning("%s: what %s came to cannot be looked up: %s", self._pipeline, change.id, error)
+                    log.warning("%s: the last result of %s cannot be looked up: %s", self._pipeline, change.id, error)
                     self._heard(away=True)
                     await asyncio.sleep(TRY_AGAIN_S)
             self._answers[key] = _buildset(key, builds)
-        # On every way out: otherwise this patchset would never be looked up again.
+        # In any case, or this patchset would never be looked up again.
         finally:
             del self._asking[key]
         self._heard(away=False)
 
     def _heard(self, *, away: bool) -> None:
-        # Only the first failure moves a turn: it may have to tell people that it waits for the history.
+        # Only the first failure causes a turn, which may have to report that an item waits for the history.
         if not (away and self.away):
             self._answered += 1
             self.away = away
             self._stir()
 
     def _recent(self, change: Change) -> list[_EndedBuild] | None:
-        """Return the builds on their way to the history, or None if there are none."""
+        """Return the builds that are about to be written to the history, or None if there are none."""
         waiting = self._context.map.history.stream.waiting(self._context.mirror, limit=RECENT_MAX)
         found = [one.event for one in waiting if self._is_of(one.event, change)]
         if not found:
             return None
-        # Several records of one patchset may be on their way; the newest counts.
+        # The queue may have several records of one patchset; the newest counts.
         return [
             _EndedBuild(
                 b.uuid,
@@ -246,14 +249,14 @@ class PipelinePast:
         ]
 
     def _is_of(self, one: Finished, change: Change) -> bool:
-        # Records without a result, or of an item that was taken out, are no verdict.
+        # Records without a result, or of a dequeued item, are not a test result.
         matches = (one.tenant, one.pipeline) == (self._tenant, self._pipeline) and one.result not in ("", "DEQUEUED")
         same = ((of.key, of.commit) == (change.key, change.commit) for of in (one.change, *one.others))
         return matches and any(same)
 
     async def _recorded(self, change: Change) -> list[_EndedBuild]:
         history = self._context.history
-        assert history is not None, "it is asked where there is one"
+        assert history is not None, "`of` starts no look-up without a history"
         query = HistoryQuery(
             {
                 "project": (change.project,),
@@ -262,7 +265,7 @@ class PipelinePast:
                 "patchset": (change.commit,),
                 "pipeline": (self._pipeline,),
             },
-            # A patchset that was taken out of the pipeline has no verdict from that time.
+            # A dequeued patchset has no test result from that time.
             {"result": ("DEQUEUED",)},
             limit=1,
         )
@@ -280,7 +283,7 @@ def _ended_build(build: PastBuild, work: str) -> _EndedBuild:
 
 
 def _buildset(key: str, found: list[_EndedBuild]) -> BuildSet:
-    """Return the buildset as far as other jobs use its results."""
+    """Return the buildset with those parts that other jobs use."""
     jobs = tuple(FrozenJob(name=one.job, provides=one.provides) for one in found)
     builds = {
         one.job: Build(one.id, one.job, result=one.result, data=_data(one), log_url=one.log_url, work=one.work)
@@ -295,6 +298,6 @@ def _data(one: _EndedBuild) -> dict[str, object]:
     try:
         checked(data)
     except Unfit as unfit:
-        log.warning("artifacts of build %s are left out: %s", one.id, unfit)
+        log.warning("artifacts of build %s are omitted: %s", one.id, unfit)
         return {}
     return data

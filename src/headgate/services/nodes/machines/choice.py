@@ -1,4 +1,4 @@
-"""Choose which request gets which machines, existing or to be made, at one look. Pure."""
+"""Choose which request gets which machines, existing or new ones, in one pass. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.services.nodes.machines.records import order, serving
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """Plan a machine to be made."""
+    """Plan a machine to create."""
 
     provider: FlatProvider
     label: FlatLabel
@@ -47,13 +47,13 @@ def packed(several: Sequence[Make]) -> tuple[Make, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """Plan everything that a request still lacks."""
+    """Plan all machines that a request still lacks."""
 
     take: tuple[tuple[MadeNode, str], ...]
     """Free machines, each with the request's name for it."""
     make: tuple[Make, ...]
     leave: tuple[MadeNode, ...] = ()
-    """Machines that the request has and no longer wants."""
+    """Machines that the request has but no longer wants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,13 @@ class Later:
 
     why: str
     idle: tuple[MadeNode, ...] = ()
-    """Machines that take the room that the request waits for, and that belong to nobody or to a request that waits
-    behind it."""
+    """Machines that take the room for which the request waits, and that belong to nobody or to a later waiting
+    request."""
     at: str = ""
     """The provider whose room the request waits for."""
     held: int | None = None
-    """Number of machines that the request has, or could have had, while users of the account that are not in the line
-    take the room; None in other cases."""
+    """Number of machines that the request has, or could have had, while users outside this installation take the room
+    of the account; None in other cases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Lack:
 
     why: str
     plan: NodePlan | None = None
-    """What would be done if there were more room."""
+    """The plan that would be carried out if there were more room."""
     provider: FlatProvider | None = None
     hosts: tuple[tuple[str, ...], ...] = ()
     """For requests of listed machines: for each node, the machines that can serve it, free or not."""
@@ -100,21 +100,23 @@ class Choosing:
         self._free = {node.id: node for node in site.nodes if is_free(node)}
         self._limits = NodeLimits(site)
         self._making = set[str]()
-        """Providers where this look has machines made."""
+        """Providers at which this pass creates machines."""
         self._waited: set[str] = set()
-        """Providers, and accounts, whose room a request waits for."""
+        """Providers and accounts for whose room a request waits."""
         self._yielding = YieldingMachines(site, self._free, self._limits)
 
     def serve(self, request: NodeRequest, wait: NodeWait | None) -> NodePlan | Never | Later:
-        """Return what to do for a request that lacks some of its machines."""
+        """Return the decision on a request that lacks some of its machines."""
         demand = NodeDemand(self._site, request, wait)
         most = self._site.most_of_project(request.tenant, request.project)
         if 0 <= most < len(request.nodes):
-            return Never(f"{len(request.nodes)} nodes are wanted; project {request.project} may have {most} at a time")
+            return Never(
+                f"{len(request.nodes)} nodes are requested, but project {request.project} may have only {most} at once"
+            )
         if demand.never:
             return Never(demand.never)
         own = {node.node: node for node in self._site.nodes if node.request == request.id}
-        # The pause after giving back: its machines may complete somebody else's nodeset meanwhile (`ledger`).
+        # During the pause after it returned its machines, these may complete another request's nodeset (`ledger`).
         if wait is not None and wait.again_ms > self._site.now_ms:
             return self._pause(demand, own, wait)
         lacks = list[Lack]()
@@ -131,11 +133,11 @@ class Choosing:
         return self._wait(request, lacks, wait, len(own))
 
     def returned(self) -> Iterator[tuple[MadeNode, MadeNode]]:
-        """Yield machines that were given back and not taken again, each with its old and its new record."""
+        """Yield machines that were returned and not taken again, each with its old and its new record."""
         return self._yielding.left()
 
     def more(self, provider: FlatProvider, label: FlatLabel, tenant: str) -> Make | None:
-        """Return a machine to be kept ready, if there is room that no request waits for."""
+        """Return a machine to create and keep ready, if there is room for which no request waits."""
         uses = self._site.uses(provider, label)
         if provider.is_static or self._site.closed(provider, label.name) or not isinstance(uses, Mapping):
             return None
@@ -147,7 +149,7 @@ class Choosing:
         return make
 
     def _pause(self, demand: NodeDemand, own: Mapping[str, MadeNode], wait: NodeWait) -> Later:
-        """Have a request give back its machines; nothing is made for it meanwhile."""
+        """Return a request's machines; create none for it during the pause."""
         for node in own.values():
             self._yielding.give_back(node)
         for name, label in demand.labels.items():
@@ -158,10 +160,10 @@ class Choosing:
         return Later(wait.why)
 
     def _is_tried(self, provider: FlatProvider) -> bool:
-        """Return whether a cloud has yet to say whether it has room for machines that a request wants there."""
+        """Return whether machines were requested there and the cloud has not yet answered whether it has room."""
         return provider.name in self._making or any(
             node.provider == provider.name
-            # Requested, but nothing of it is known to exist: the cloud has not answered whether it has room.
+            # It was requested, but nothing of it is known to exist, so the cloud has not answered yet.
             and node.state in ("requested", "building")
             and not (node.driver or node.external_id or node.main)
             for node in self._site.nodes
@@ -174,12 +176,12 @@ class Choosing:
     # --- one provider
 
     def _rank(self, provider: FlatProvider, request: NodeRequest) -> tuple[float, float, str]:
-        """Return the rank of a provider: those with most ready machines come first, then the least used."""
+        """Return the rank of a provider: those with the most ready machines come first, then the least used."""
         wanted = Counter(label for _, label in request.nodes)
         free = {name: self._matching(provider, name, request) for name in wanted}
         found = {name: sum(node.state == "ready" for node in several) for name, several in free.items()}
         ready = sum(min(found[name], wanted[name]) for name in wanted)
-        # The digest spreads requests among providers that are equally full, and is the same at each look.
+        # The digest spreads requests among equally full providers, and is the same in each pass.
         return -ready, self._usage(provider), derived(provider.name, request.id)
 
     def _usage(self, provider: FlatProvider) -> float:
@@ -188,22 +190,23 @@ class Choosing:
             return 1.0
         room, used = self._limits.room_of(provider), self._limits.used_by(provider)
         most = max((used.get(kind, 0.0) / room[kind] if room[kind] > 0 else math.inf for kind in room), default=0.0)
-        # The rounding lets providers that are nearly equally full share the requests.
+        # Because of the rounding, nearly equally full providers share the requests.
         return round(most, 1) if most < 1 else most
 
     def _matching(self, provider: FlatProvider, name: str, request: NodeRequest) -> list[MadeNode]:
-        """Return free machines there that serve the label, also by an alias, the best first; trials of an image get no
-        machines of other labels."""
+        """Return the provider's free machines that serve the label, also by an alias, the best first; tests of an image
+        get no machines of other labels."""
         if provider.is_static:
             return order(serving(self._free.values(), provider.name, name))
-        # A build that tries an image needs machines of exactly that label: others of its name may have another image.
+        # A build that tests an image needs machines of exactly that label, because others with its name may have
+        # another image.
         labels = provider.serving(name)[: 1 if request.upload else None]
         digests = {label.name: label.digest for label in labels}
         found = [
             node
             for node in self._free.values()
             if node.provider == provider.name
-            # The configuration may have changed since the machine was made.
+            # The configuration may have changed since the machine was created.
             and digests.get(node.label) == node.digest
             and not self._site.expired(node)
         ]
@@ -232,10 +235,10 @@ class Choosing:
             if why := self._site.closed(provider, label.name):
                 return Lack(why, shared=self._site.full(provider))
             if not isinstance(uses, Mapping):
-                return Lack(f"provider {short(provider)}: {uses or 'the size of a machine there is being read'}")
-            # When a cloud has no room, one request at a time finds out whether it has some again.
+                return Lack(f"provider {short(provider)}: {uses or 'the size of its machines is being read'}")
+            # When a cloud has no room, only one request at a time finds out whether it has room again.
             if self._site.tight(provider) and self._is_tried(provider):
-                return Lack(f"provider {short(provider)}: its cloud had no room, and another request tries first")
+                return Lack(f"provider {short(provider)}: its cloud had no room, and another request is trying first")
             make.append(Make(provider, label, uses, (name,)))
         plan = NodePlan(tuple(take), packed(make), leave)
         why = self._limits.lack(demand.request, plan.take, plan.make, plan.leave)
@@ -246,11 +249,11 @@ class Choosing:
     def _listed(
         self, provider: FlatProvider, demand: NodeDemand, names: Sequence[str], leave: tuple[MadeNode, ...]
     ) -> NodePlan | Lack:
-        """Return the listed machines to give, or why there are none."""
+        """Return a plan with listed machines, or why there is none."""
         if why := self._site.closed(provider, ""):
             return Lack(why)
         free = [[one.id for one in self._matching(provider, demand.labels[name], demand.request)] for name in names]
-        # Machines in use count, too: those that wait are served by them once their builds end.
+        # Machines in use also count, because they can serve waiting requests when their builds end.
         usable = [node for node in self._site.nodes if node.state in ("ready", "in-use", "rebuilding")]
         hosts = tuple(tuple(one.id for one in serving(usable, provider.name, demand.labels[name])) for name in names)
         chosen = choose(free)
@@ -264,10 +267,10 @@ class Choosing:
         return Lack(why, plan, provider, hosts) if why else plan
 
     def _why_none(self, provider: FlatProvider, labels: Sequence[str]) -> str:
-        """Return what the listed machines that serve these labels are doing."""
+        """Return a message about the state of the listed machines that serve these labels."""
         every = {one.id: one for label in labels for one in serving(self._site.nodes, provider.name, label)}
         several = sorted(every.values(), key=lambda one: one.id)
-        # Held machines are listed apart because nobody knows when they become free.
+        # Held machines are listed separately, because it is unknown when they become free.
         taken = sum(bool(one.request) or one.state == "rebuilding" for one in several)
         reasons = [f"limited by the machines of provider {short(provider)}: {taken} of {len(several)} are taken"]
         reasons += [f"{one.external_id or one.settings['provider']['node'].get('name', one.id)}: {one.why}"
@@ -279,15 +282,15 @@ class Choosing:
     # --- waiting requests
 
     def _wait(self, request: NodeRequest, lacks: Sequence[Lack], wait: NodeWait | None, own: int) -> Later:
-        """Keep room for the request at one of the providers that could serve it: the same one at each look, if it still
-        can. `own` is the number of machines that it has."""
+        """Reserve room for the request at one of the providers that could serve it: the same one in each pass, if that
+        is still possible. `own` is the number of machines that it has."""
         why = "; ".join(dict.fromkeys(one.why for one in lacks if one.why))
         shared = any(one.shared for one in lacks)
         able = [one for one in lacks if one.plan is not None or one.hosts]
         if not able:
             return Later(why, held=own if shared else None)
         best = self._place_to_wait(request, able, wait)
-        # The time since which it waits for room survives in its record, so a new launcher continues the periods of
+        # The time since which it waits for room is in its record, so that a new launcher continues the periods of
         # `is_open`.
         room_ms = wait.room_ms if wait is not None and wait.room_ms else self._site.now_ms
         plan = best.plan or NodePlan((), ())
@@ -303,18 +306,18 @@ class Choosing:
         return Later(why, tuple({node.id: node for node in idle}.values()), at, held)
 
     def _place_to_wait(self, request: NodeRequest, able: Sequence[Lack], wait: NodeWait | None) -> Lack:
-        """Return the provider to wait for: one with room once idle machines are gone, else the previous one, until the
-        request gives up there."""
+        """Return the provider to wait for: one that has room once idle machines are gone, otherwise the previous one,
+        until the request gives up there."""
         name, tries = (wait.at, wait.gave) if wait is not None else ("", 0)
         same = [one for one in able if one.provider is not None and one.provider.name == name]
         for one in (*same, *able):
             plan = one.plan or NodePlan((), ())
-            # The provider where it waited comes first, or the request would hop between providers and keep room at
+            # The previous provider comes first; otherwise the request would switch between providers and keep room at
             # neither.
             idle = self._yielding.idle([node for node, _ in plan.take]) if one.plan is not None else {}
             if idle and not self._limits.lack(request, plan.take, plan.make, plan.leave, idle):
                 return one
-        # After each time that it gave its machines back, it waits at another provider.
+        # After it has returned its machines, it waits for another provider.
         return same[0] if same else able[tries % len(able)]
 
     # --- several providers
@@ -322,7 +325,7 @@ class Choosing:
     def _spread(self, demand: NodeDemand, own: Mapping[str, MadeNode]) -> NodePlan | Lack:
         """Take each node from a provider that can supply it, because no provider has all of the labels."""
         plan, free, lacks = NodePlan((), ()), self._free, list[Lack]()
-        # The nodes of one request must not take the same machine, and the caller's view stays as it was.
+        # The nodes of one request must not take the same machine; the original mapping is restored afterwards.
         self._free = dict(free)
         try:
             for name in (name for name in demand.labels if name not in own):
@@ -349,7 +352,7 @@ class Choosing:
         return Lack(why, plan if able else None, listed, hosts, any(one.shared for one in lacks))
 
     def _anywhere(self, demand: NodeDemand, name: str, so_far: NodePlan) -> Iterator[NodePlan | Lack]:
-        """Yield the possible sources of one node, given those of the others."""
+        """Yield the possible plans for one node, in addition to the plan so far."""
         for provider in sorted(demand.able[name], key=lambda one: self._rank(one, demand.request)):
             fit = self._fit(provider, demand, [name], {})
             if isinstance(fit, NodePlan):

@@ -1,4 +1,4 @@
-"""Determine what a request wants, which providers could serve it, and the room kept for it. Pure."""
+"""Determine what a request wants, which providers could serve it, and the room reserved for it. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.ports.clouds import Amounts
 from headgate.services.nodes.machines.records import host_nodes, names_of
 
 PARTS = 1e-6
-"""Amounts below this count as nothing, because shares of a machine do not add up exactly."""
+"""Amounts below this count as zero, because shares of a machine do not add up exactly."""
 RESERVED_FIRST_S, RESERVED_MAX_S = 300.0, 14_400.0
 """First and longest time for which room is reserved; it doubles each time."""
 OPEN_S = 60.0
@@ -23,17 +23,17 @@ OPEN_S = 60.0
 
 @dataclass(slots=True)
 class NodeSurvey:
-    """Hold what exists at one look."""
+    """Hold everything that exists during one pass."""
 
     providers: Mapping[str, Sequence[FlatProvider]]
     """Tenant -> its providers."""
     nodes: Sequence[MadeNode]
     uses: Callable[[FlatProvider, FlatLabel], Amounts | str | None]
-    """Returns the amounts that a machine takes, why there can be none, or None if that is unknown yet."""
+    """Returns the amounts that a machine takes, why it cannot be created, or None if that is still unknown."""
     account: Callable[[FlatProvider], tuple[Amounts, Amounts]]
-    """Returns the limits of a provider's account, and the amounts that others use of them."""
+    """Returns the limits of a provider's account, and the amounts of them that others use."""
     closed: Callable[[FlatProvider, str], str]
-    """Returns why no machines of a label are made at a provider now; empty if they are."""
+    """Returns why a provider currently creates no machines of a label; empty if it does."""
     place: Callable[[MadeNode], tuple[str, str]]
     """Returns the account that a machine is in: connection and region."""
     place_of: Callable[[FlatProvider], tuple[str, str]]
@@ -41,7 +41,7 @@ class NodeSurvey:
     """(tenant, project) -> greatest number of machines that it may have; -1: any number."""
     limits_of_tenant: Callable[[str], Amounts] = lambda _: {}
     unread: Callable[[FlatProvider], bool] = lambda _: False
-    """Returns whether the limits of a provider's account are unknown yet."""
+    """Returns whether the limits of a provider's account are still unknown."""
     tight: Callable[[FlatProvider], bool] = lambda _: False
     """Returns whether a provider's cloud reported a lack of room a while ago."""
     full: Callable[[FlatProvider], bool] = lambda _: False
@@ -59,7 +59,7 @@ class NodeSurvey:
 
 
 class NodeDemand:
-    """Determine what a request wants, and which providers could ever serve it."""
+    """Determine what a request wants, and which providers could possibly serve it."""
 
     def __init__(self, site: NodeSurvey, request: NodeRequest, wait: NodeWait | None) -> None:
         self._site, self.request = site, request
@@ -68,13 +68,13 @@ class NodeDemand:
         providers = site.fitted(request, site.providers.get(request.tenant, ()))
         having = {name: [one for one in providers if one.label(label) is not None] for name, label in request.nodes}
         every = {name: [one for one in having[name] if self._reached(one, label)] for name, label in request.nodes}
-        # What can never be there is sorted out first, so that a request fails at once instead of waiting for ever.
+        # Impossible providers are excluded first, so that a request fails at once instead of waiting forever.
         could = {name: [one for one in every[name] if not self._too_large(one, name)] for name in every}
         labelled = [one for one in providers if all(one in several for several in could.values())]
         able = [one for one in labelled if self._placed({name: [one] for name in every})]
-        # A provider that failed too often for one of the nodes is left out for the whole request.
+        # A provider that failed too often for one of the nodes is excluded for the entire request.
         self.complete = [one for one in able if all(self._left(one, name) for name in every)]
-        """Providers that can serve the whole request."""
+        """Providers that can serve the entire request."""
         self.spread = not able
         self.able = {name: [one for one in could[name] if self._left(one, name)] for name in every}
         self.never = self._unreached(having, every) or self._never(every, could, wait)
@@ -83,14 +83,13 @@ class NodeDemand:
     def ways(
         self, own: Mapping[str, MadeNode], rank: Callable[[FlatProvider, NodeRequest], tuple[float, float, str]]
     ) -> Iterator[tuple[FlatProvider, list[str]]]:
-        """Yield the providers that can serve the whole request, the best first: the one that already serves most of
-        it."""
+        """Yield the providers that can serve the entire request; the one that already serves most of it comes first."""
         has = Counter(node.provider for node in own.values())
         for provider in sorted(self.complete, key=lambda one: (-has[one.name], rank(one, self.request))):
             yield provider, list(self.labels)
 
     def _reached(self, provider: FlatProvider, label: str) -> bool:
-        """Return whether the executor of the build reaches such machines."""
+        """Return whether the executor of the build can reach such machines."""
         return zone_of_label(provider, label) in ("", self.request.zone)
 
     def _unreached(
@@ -101,7 +100,7 @@ class NodeDemand:
             if having[name] and not every[name]:
                 zones = ", ".join(sorted({zone_of_label(one, label) for one in having[name]}))
                 own = f"one of zone {self.request.zone}" if self.request.zone else "one without a zone"
-                return f"machines of label {label} are reached by executors of zone {zones}, and this build is on {own}"
+                return f"only executors of zone {zones} can reach machines of label {label}, but this build is on {own}"
         return ""
 
     def _left(self, provider: FlatProvider, name: str) -> bool:
@@ -115,16 +114,16 @@ class NodeDemand:
         if isinstance(uses, str):
             return f"provider {short(provider)}: {uses}"
         if provider.is_static and not self._listed(provider, name):
-            return f"provider {short(provider)} lists no machine of it"
+            return f"provider {short(provider)} lists no machine with this label"
         most, _ = self._site.account(provider)
         for kind, much in (uses or {}).items():
             limit = min(most.get(kind, math.inf), provider.limits.get(kind, math.inf))
             if much > limit:
-                return f"provider {short(provider)} may have {limit:g} {kind}, and one machine takes {much:g}"
+                return f"provider {short(provider)} may have {limit:g} {kind}, but one machine takes {much:g}"
         return ""
 
     def _placed(self, could: Mapping[str, Sequence[FlatProvider]]) -> bool:
-        """Return whether the whole request would fit if there was nothing else."""
+        """Return whether the entire request would fit if no other machines existed."""
         used: dict[str, dict[str, float]] = {}
         listed: dict[str, list[list[str]]] = {}
         slots = Counter[tuple[str, str]]()
@@ -142,7 +141,7 @@ class NodeDemand:
                     continue
                 label, own = provider.label(self.labels[name]), dict(used.get(provider.name, {}))
                 same = (provider.name, label.name if label is not None else "")
-                # A slot that another node of the request has brought along costs nothing more.
+                # A free slot on a machine for another node of the request costs nothing more.
                 if slots[same]:
                     slots[same] -= 1
                     break
@@ -150,7 +149,7 @@ class NodeDemand:
                 add(own, uses if isinstance(uses, Mapping) else {})
                 most, _ = self._site.account(provider)
                 limits = [*most.items(), *provider.limits.items()]
-                # Only kinds that this machine takes matter: others may be exceeded without being in its way.
+                # Only the kinds that this machine takes matter, even if others are exceeded.
                 if all(own.get(kind, 0.0) <= limit for kind, limit in limits if kind in (uses or {})):
                     used[provider.name] = own
                     slots[same] = label.slots - 1 if label is not None else 0
@@ -180,12 +179,12 @@ class NodeDemand:
                 found = one.label(label)
                 wanted = self._wanted(label)
                 if found is not None and 0 <= found.max_nodes < wanted:
-                    return f"{wanted} machines of label {label} are wanted, and there may be {found.max_nodes}"
+                    return f"{wanted} machines of label {label} are requested, but only {found.max_nodes} are allowed"
         if not self._placed(could):
             return f"{len(self.labels)} such machines are more than the providers may ever have at a time"
-        # Every provider has failed as often as it may.
+        # Every provider has used up its launch attempts.
         if not (all(self.able.values()) if self.spread else self.complete):
-            return "; ".join(wait.tried) if wait is not None and wait.tried else "it failed everywhere"
+            return "; ".join(wait.tried) if wait is not None and wait.tried else "it failed at every provider"
         return ""
 
     def _wanted(self, label: str) -> int:
@@ -211,8 +210,8 @@ def short(provider: FlatProvider) -> str:
 def is_open(waited_s: float) -> bool:
     """Return whether others may overtake a request that has waited for this time.
 
-    When it waits for long, others may use all of the room for a moment, again and again, at growing intervals: room is
-    not left empty for hours, and sooner or later it is reserved for longer than builds last.
+    If it waits for long, others may repeatedly use all of the room for a short time, at growing intervals. Thus, room
+    does not stay empty for hours, but is eventually reserved for longer than builds last.
     """
     reserved_s = RESERVED_FIRST_S
     while waited_s >= reserved_s:
@@ -228,10 +227,10 @@ def is_open(waited_s: float) -> bool:
 class ReservedRoom:
     """Reserve room of one limit for one request.
 
-    Later requests may overtake a waiting request only as far as they leave it the room that it wants: of a limit of 5,
-    where a request waits for 3, those behind it may have 2. So it waits only for machines that were there before it.
-    Nothing is reserved for a request if machines that people hold, or other users of an account, leave too little in
-    any case; this also holds for its project's room.
+    Later requests may overtake a waiting request only if they leave it the room that it wants: with a limit of 5, and a
+    request that waits for 3, those behind it may have 2. Thus, it waits only for machines that existed before it.
+    Nothing is reserved for a request if held machines, or other users of an account, leave too little in any case; the
+    same applies to its project's room.
     """
 
     room: Mapping[str, float]
@@ -276,6 +275,6 @@ class ReservedHosts:
 
     def leaves(self, more: Collection[str]) -> bool:
         """Return whether giving these machines to later requests leaves enough others."""
-        # Looked at first, because the matching is slow and most requests want other machines.
+        # This check comes first, because the matching is slow and most requests want other machines.
         touched = any(id in several for several in self.wanted for id in more)
         return not touched or choose(self.wanted, self.behind.union(more)) is not None

@@ -1,4 +1,4 @@
-"""Decide which machines go: after their build, as people want, unwanted, or to make room. Pure."""
+"""Decide which machines are deleted: after their build, on request, because unneeded, or to make room. Pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headgate.services.nodes.machines.limits import Key, NodeLimits, Uses
 from headgate.services.nodes.machines.records import SLOT_HOST, MachineSlots, SeenMachines, with_machine
 from headgate.services.nodes.status import NodeState
 
-GONE = "it makes room for others who use the account, too"
+GONE = "it makes room for other users of the account"
 
 
 @dataclass(frozen=True)
 class Fate:
-    """Decide at one look the future of machines."""
+    """Decide the next state of machines, in one pass."""
 
     seen: SeenMachines
     now: NodeState
@@ -45,17 +45,17 @@ class Fate:
             machine = self.seen.nodes.get(node.main)
             if machine is not None and machine.state == SLOT_HOST:
                 return with_machine(node, machine)
-        # A request that does not exist any more: its build has ended, or its executor has died.
+        # If the request no longer exists, its build has ended or its executor has died.
         gone = bool(node.request) and node.request not in self.now.requests
         order = self.order_of(node)
-        # Somebody wants to look at the failed build, so its machine stays as it is.
+        # Somebody wants to examine the failed build, so its machine stays unchanged.
         if gone and node.request in self.now.held and not (order is not None and order.state in ENDING):
             return replace(node, state="hold") if node.state == "in-use" else node
         if gone and node.state in ("in-use", "hold"):
             if order is not None and order.state == "hold":
                 return self._ordered(replace(given_back(node), served=node.served + 1), order)
             return self._used(node)
-        # A machine that was never handed over has run nothing, so others may have it.
+        # A machine that was never handed over has run nothing, so other requests may use it.
         if gone:
             return given_back(node)
         if node.main and node.state in FREE and self.slots.lost(node):
@@ -84,7 +84,7 @@ class Fate:
     def expired(self, node: MadeNode) -> bool:
         """Return whether the machine is too old to be given away."""
         label = node.settings["label"]
-        # This is the least time that a machine is kept, so it precedes all reasons to remove it for its age.
+        # The minimum retention time takes precedence over all age limits.
         if self.now_ms - node.requested_ms < 1000 * label.get("min-retention-time", 0):
             return False
         ready_max_s, age_max_s = label.get("max-ready-age", 0), label.get("max-age", 0)
@@ -102,9 +102,9 @@ class Fate:
         """Return the machine after its build: on its way to the next build, or to deletion."""
         after = replace(given_back(node), served=node.served + 1)
         unwanted = self.slots.lost(node) if node.main else bool(self._unwanted(node))
-        # Reuse is only for machines that went through a build: a person may have changed one that was held.
+        # Only machines that ran just a build are reused: a person may have changed a held one.
         if node.settings["label"].get("reuse") and node.state == "in-use" and not unwanted:
-            return replace(after, state="rebuilding" if node.fixed else "building", why="it is to be used again")
+            return replace(after, state="rebuilding" if node.fixed else "building", why="it is prepared for reuse")
         return replace(after, state="used")
 
     def _unwanted(self, node: MadeNode) -> str:
@@ -114,18 +114,18 @@ class Fate:
             # Several tenants may list the machine with different settings; it stays as long as one of them still does
             # in this way.
             if known is None:
-                return "no tenant lists it any more"
-            return "" if node.digest in known else "it is listed otherwise now"
+                return "no tenant lists it any longer"
+            return "" if node.digest in known else "it is now listed with other settings"
         if node.main and self.slots.lost(node):
-            return "its machine is on its way out"
+            return "its machine is being deleted"
         # Slots of one machine share their age and go together, so none goes while another is in use.
         if node.main and self.slots.busy(node):
             return ""
         labels = self.seen.labels(node.provider, node.label)
         if not labels:
-            return "no tenant has its provider and label any more"
+            return "no tenant has its provider and label any longer"
         if node.digest not in {label.digest for label in labels}:
-            return "its label is made of something else now"
+            return "the definition of its label has changed"
         return "it is too old" if self.expired(node) else ""
 
 
@@ -140,7 +140,7 @@ def is_free(node: MadeNode) -> bool:
 
 
 class YieldingMachines:
-    """Tell which machines make room at one look."""
+    """Determine which machines make room, in one pass."""
 
     def __init__(self, site: NodeSurvey, free: dict[str, MadeNode], limits: NodeLimits) -> None:
         """Share `free`, the machines without an owner, with the code that gives them away."""
@@ -178,7 +178,7 @@ class YieldingMachines:
             if not node.fixed
             and (node.provider == key[1] if key[0] == "provider" else self._site.place(node) == key[1:])
         ]
-        # Room is on its way already; deleting more machines would make room for nobody.
+        # Room is already being made, so deleting more machines would be unnecessary.
         if any(node.state in ENDING for node in near):
             return ()
         line = self._site.line
@@ -211,7 +211,7 @@ class YieldingMachines:
     # --- requests that wait in vain
 
     def give_back(self, node: MadeNode) -> None:
-        """Have one be nobody's, so that others may have it for the rest of the look, and go if nobody has it then."""
+        """Return a machine, so that others may take it during the rest of the pass; if none does, it is deleted."""
         self._back.add(node.id)
         free = given_back(node)
         # Others at this look see the room at once.
@@ -220,8 +220,8 @@ class YieldingMachines:
             self._free[node.id] = free
 
     def left(self) -> Iterator[tuple[MadeNode, MadeNode]]:
-        """Yield pairs: a machine that was given back and that nobody has taken since, and its next record. Listed
-        machines stay, and so do machines with a slot in use.
+        """Yield each machine that was returned and not taken since, with its next record. Listed machines stay, and so
+        do machines with a slot in use.
         """
         for id in sorted(self._back & self._free.keys()):
             node = self._nodes[id]

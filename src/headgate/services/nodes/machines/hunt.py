@@ -1,8 +1,8 @@
-"""Find and delete leftover resources of ours in accounts, even in accounts that are no longer configured.
+"""Find and delete our leftover resources in accounts, even in accounts that are no longer configured.
 
-A copy of a store has the same tag as the original. Resources therefore also have the term of the launcher that made
-them: each launcher begins a term, and records it before it makes anything. A resource with a term that is not recorded
-here belongs to another installation, and is left alone.
+A copy of a store has the same tag as the original. Resources are therefore also tagged with the term of the launcher
+that created them: each launcher starts a term, and records it before it creates anything. A resource with a term that
+is not recorded in this store belongs to another installation, and is left alone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from headgate.store.types import At, Op
 log = logging.getLogger("headgate.launcher")
 
 TERMS_MAX = 500
-"""Limit of terms that are remembered: by the time that there are more, all machines of the first one are gone."""
+"""Limit on the remembered terms; when there are more, all machines of the first one are certainly gone."""
 CLEAN_LOOKS = 10
-"""Number of looks without resources of ours after which an account outside the configuration is no longer watched."""
+"""Number of checks without our resources after which an account outside the configuration is no longer checked."""
 STRANGE_MAX = 5
-"""Limit of machines of another installation that are named."""
+"""Limit on the listed machines of another installation."""
 Where = tuple[str, str]
 """Connection and region."""
 
@@ -44,20 +44,21 @@ class Hunt:
         self._clean: dict[Where, int] = {}
 
     async def begin(self) -> None:
-        """Record that a term begins, and whose it is."""
+        """Record a new term, and read or create the id of the installation."""
         place, self.term = self._ledger.context.map.nodes.installation, fresh()
         while True:
             entry = await self._ledger.context.store.get(place.path)
             known = place.decode(entry.value) if entry is not None else Installation(fresh())
             # The newest terms are kept. A resource without a known term would count as foreign, hence the high limit.
             mine = Installation(known.id, (*known.terms, self.term)[-TERMS_MAX:])
-            # The term is recorded before anything is made in it, or a crash would leave resources of an unknown term.
+            # The term is recorded before anything is created in it, or a crash would leave resources of an unknown
+            # term.
             if await self._ledger.commit([At(place.path, entry.version if entry else None)], [place.put(mine)]):
                 self.system, self._terms = mine.id, mine.terms
                 return
 
     async def look(self, seen: SeenMachines, errands: Errands) -> None:
-        """Start to look at each account that has or had machines."""
+        """Start checks of all accounts that have or had machines."""
         # Accounts come from three places, because the configuration may have lost one that still holds machines.
         descriptions = {
             (one.connection, region_of(one.settings)): one.settings for one in seen.every.values() if not one.is_static
@@ -92,7 +93,7 @@ class Hunt:
             had = {node.main for node in mine if node.request}
             # Its user keeps the machine until the build ends; only then is it forgotten.
             for node in (node for node in mine if not node.request and node.id not in had):
-                log.warning("machine %s of %s: %s gave it up", node.id, node.provider, known.given_up)
+                log.warning("machine %s of %s was given up by %s", node.id, node.provider, known.given_up)
                 await self._ledger.change(node.id, lambda _: None)
             if not any(node.request for node in mine):
                 await self._ledger.commit([], [record.delete()])
@@ -103,7 +104,7 @@ class Hunt:
             await self._ledger.commit([_as_read(self._ledger, record.path)], [record.put(now)])
 
     async def _hunted(self, where: Where, provider: Mapping[str, Any], needed: bool) -> float:
-        """Look at one account; forget it if it is no longer configured and held nothing of ours for long."""
+        """Check one account; forget it if it is no longer configured and has not had our resources for a while."""
         connection, region = where
         try:
             self._hunting.forget()
@@ -111,7 +112,7 @@ class Hunt:
             ours = Ours(self.system, lambda one: one.tags.get(TERM_TAG, self.term) in self._terms, self._known)
             found = await self._hunting.look(connection, provider, ours)
         except (CloudUnavailable, LaunchFailed, OverQuota) as error:
-            log.warning("connection %s: it cannot be looked at as a whole: %s", connection, error)
+            log.warning("connection %s: its resources cannot be listed: %s", connection, error)
             return HUNT_S
         record = self._ledger.context.map.nodes.accounts(derived(connection, region)).record
         entry = self._ledger.context.mirror.get(record.path)
@@ -137,7 +138,7 @@ class Hunt:
 
     def _known(self) -> set[str]:
         """Return the recorded machines."""
-        # By path: a machine with an unreadable record counts as known, so nothing of it is deleted.
+        # Determined by path, so that a machine with an unreadable record counts as known and is not deleted.
         under = self._ledger.context.mirror.under(self._ledger.context.map.nodes.made.path)
         return {entry.path.rpartition("/")[2] for entry in under}
 

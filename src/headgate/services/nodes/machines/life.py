@@ -1,4 +1,4 @@
-"""Take one machine through its life: each step asks its cloud once, and is recorded before the next."""
+"""Take one machine through its life cycle: each step calls its cloud once, and is recorded before the next."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from headgate.store.types import Op, StoreError, TooLarge
 log = logging.getLogger("headgate.launcher")
 
 POLL_S = 2.0
-"""Interval between two looks at a machine that is being made or deleted."""
+"""Interval between two checks of a machine that is being created or deleted."""
 BACKOFF_FIRST_S, BACKOFF_MAX_S = 5.0, 300.0
 """First and longest time for which a label that failed at a provider is not tried there; it doubles with every
 failure."""
 TIGHT_S = 300.0
-"""Time after that for which only one request at a time has machines made there."""
+"""Time after that pause for which only one request at a time creates machines there."""
 FULL_S = 20.0
-"""Time for which nothing is made at a provider after its cloud reported a lack of room."""
+"""Time for which nothing is created at a provider after its cloud reported a lack of room."""
 REMOVAL_MAX_S = 120.0
 STUCK_S = 600.0
 """Time after which a machine that is being deleted counts as stuck."""
 WATCH_S = 300.0
 """Interval between two checks whether a static machine answers."""
 DEFECT_S = 60.0
-"""Pause after an unforeseen error with a machine."""
+"""Pause after an unexpected error with a machine."""
 SCANNED = ("ssh", "network_cli", "winrm")
 """Ansible connections that are tested before a machine is given away; with ssh, its host keys are read."""
 Scan = Callable[[Mapping[str, Any]], Awaitable[str]]
@@ -69,7 +69,7 @@ class Backoff:
         self._until.pop((provider, ""), None)
 
     def why(self, provider: str, label: str) -> str:
-        """Return why no machines of a label are made there now; empty if they are."""
+        """Return why the provider currently creates no machines of a label; empty if it does."""
         now_s, short = asyncio.get_running_loop().time(), provider.rpartition("/")[2]
         for key in ((provider, ""), (provider, label)):
             until_s, _, why = self._until.get(key, (0.0, 0.0, ""))
@@ -111,7 +111,7 @@ class Life:
             return 0.0
         node, _ = found
         account = self.accounts.get(node.connection)
-        # Another launcher's settings may have it, so the machine waits, and people read why.
+        # Another launcher's settings may have the connection, so the machine waits.
         if account is None:
             await self._waits(id, f"the connection {node.connection} is not in this launcher's settings")
             return 60.0
@@ -120,22 +120,22 @@ class Life:
         except clouds.CloudUnavailable as away:
             await self._waits(id, str(away)[:WHY_MAX])
             return max(POLL_S, away.after_s)
-        # A lack of room is nobody's fault, so it does not count as an attempt, and pauses the whole provider.
+        # A lack of room is no failure of the label, so it does not count as an attempt, but pauses the entire provider.
         except clouds.OverQuota as over:
             self.backoff.full(node.provider, f"its cloud has no room: {str(over)[:WHY_MAX]}")
             await self._failed(node, str(over), counts=False)
         except (clouds.LaunchFailed, SecretError) as failed:
-            # A listed machine cannot be made elsewhere; it is tried again for as long as it is listed.
+            # A listed machine cannot be created elsewhere, so it is retried while it is listed.
             if node.fixed:
                 await self._waits(id, str(failed)[:WHY_MAX])
                 return WATCH_S
             self.backoff.failed(node.provider, node.label, str(failed)[:WHY_MAX])
             await self._failed(node, str(failed), counts=True)
         except Exception as error:
-            # The store is away or the lock is lost: not the machine's fault, and the launcher has to know.
+            # An unavailable store or a lost lock is not the machine's fault, and the launcher must handle it.
             if isinstance(error, StoreError) and not isinstance(error, TooLarge):
                 raise
-            log.exception("machine %s of %s: nothing can be done with it", node.id, node.provider)
+            log.exception("machine %s of %s: its next step failed", node.id, node.provider)
             return DEFECT_S
         return 0.0
 
@@ -152,28 +152,28 @@ class Life:
         now_ms, image = self.ledger.context.now_ms(), node.settings["image"]
         if image.get("connection-type", CONNECTIONS[0]) not in CONNECTIONS:
             raise clouds.LaunchFailed(
-                f"image {image.get('name', '')}: its connection-type is one of {', '.join(CONNECTIONS)}"
+                f"image {image.get('name', '')}: its connection-type must be one of {', '.join(CONNECTIONS)}"
             )
-        # This is written first, so that the time limit survives the launcher.
+        # The start time is recorded first, so that the time limit survives a restart of the launcher.
         if not node.begun_ms:
             begun = node.state if node.fixed else "building"
             await self.ledger.change(node.id, lambda one: replace(one, state=begun, begun_ms=now_ms))
         provider = self.provider(node.provider)
         limit_s = provider.launch_timeout_s if provider is not None else 0
         if limit_s and node.begun_ms and now_ms - node.begun_ms > 1000 * limit_s:
-            raise clouds.LaunchFailed(f"it was not there after {limit_s} s: {node.why}")
+            raise clouds.LaunchFailed(f"it was not created within {limit_s} s: {node.why}")
         made = await account.ask(lambda: account.cloud.advance(wanted_of(node), node.driver))
         if isinstance(made, clouds.MachinePending):
             state, why = dict(made.state), made.why[:WHY_MAX]
             await self.ledger.change(node.id, lambda one: replace(one, driver=state, why=why))
             return POLL_S
-        # The record lies in the store, where many can read it.
+        # Many processes can read the record in the store, so secrets are encrypted.
         secrets = await self.seal(msgspec.json.encode(dict(made.secrets))) if made.secrets else None
         await self.ledger.change(node.id, lambda one: _there(one, made, secrets, self.ledger.context.now_ms()))
         return 0.0
 
     async def _learn_keys(self, node: MadeNode) -> float:
-        """Learn the keys of a machine that is there; raise LaunchFailed once it takes too long."""
+        """Learn the host keys of a created machine; raise LaunchFailed if it takes too long."""
         host, keys = node.host, ""
         if host is not None and _is_scanned(node):
             try:
@@ -185,7 +185,7 @@ class Life:
                     await self._waits(node.id, why)
                     return WATCH_S if late else POLL_S
                 if self.ledger.context.now_ms() - node.since_ms > 1000 * limit_s:
-                    raise clouds.LaunchFailed(f"it was not reached within {limit_s} s: {why}") from error
+                    raise clouds.LaunchFailed(f"it could not be reached within {limit_s} s: {why}") from error
                 await self._waits(node.id, why)
                 return POLL_S
 
@@ -195,7 +195,7 @@ class Life:
             known = {**one.host, clouds.HOST_KEY_VARIABLE: keys} if one.host is not None and keys else one.host
             return replace(one, state=SLOT_HOST if one.slots else "ready", host=known, why="")
 
-        # Reached at last: the label works there, so its pause starts over with the next failure.
+        # The machine was reached, so the label works there, and its pauses start over with the next failure.
         self.backoff.well(node.provider, node.label)
         await self.ledger.change(node.id, ready)
         return 0.0
@@ -206,7 +206,7 @@ class Life:
         if found is None or found[0].host is None or found[0].request or found[0].state != "ready":
             return WATCH_S
         node, _ = found
-        # It counts since the machine became ready, so machines do not all get checked at the same moment.
+        # The interval starts when the machine becomes ready, so that machines are not all checked at the same time.
         left_s = WATCH_S - (self.ledger.context.now_ms() - node.since_ms) / 1000
         if left_s > 0 or not _is_scanned(node):
             return max(left_s, POLL_S)
@@ -230,7 +230,7 @@ class Life:
         try:
             gone = await account.ask(lambda: account.cloud.remove(wanted_of(node), node.driver))
         except (clouds.LaunchFailed, clouds.OverQuota) as error:
-            await self._waits(node.id, f"it cannot be taken away: {str(error)[:WHY_MAX]}")
+            await self._waits(node.id, f"it cannot be deleted: {str(error)[:WHY_MAX]}")
             return self._patience_s(node)
         if gone:
             order = self.ledger.context.map.nodes.orders(node.id).record
@@ -240,7 +240,7 @@ class Life:
         return self._patience_s(node)
 
     def _patience_s(self, node: MadeNode) -> float:
-        """Return the pause before the next attempt to delete a machine that stays: some never go, and requests wait for
+        """Return the pause before the next attempt to delete a machine: some are never deleted, but requests wait for
         the room of others."""
         past_s = (self.ledger.context.now_ms() - node.since_ms) / 1000
         # A tenth of its age: a deletion that takes a minute is noticed within seconds, and one that hangs for hours
@@ -248,13 +248,13 @@ class Life:
         return min(max(POLL_S, past_s / 10), REMOVAL_MAX_S)
 
     async def _failed(self, node: MadeNode, why: str, *, counts: bool) -> None:
-        """Take it away, and tell its request; `counts`: as an attempt there.  With a slot goes its machine, and with a
-        machine go the slots that no build has."""
+        """Mark the machine as failed, and record that for its request; `counts`: as an attempt at the provider.  A
+        failed slot also fails its machine, and a failed machine its free slots."""
         log.warning("machine %s of %s: %s", node.id, node.provider, why)
         for id in slot_ids(node):
             found = self.ledger.node(id)
             if found is not None and found[0].state in FREE:
-                # Free slots go now; those that builds have end with these builds.
+                # Only free slots fail now; used ones end with their builds.
                 await self._one_failed(found[0], why, counts=counts)
         await self._one_failed(node, why, counts=counts)
         if node.main:
@@ -271,7 +271,7 @@ class Life:
             entry = self.ledger.context.mirror.get(place.path)
             wait = place.decode(entry.value) if entry is not None else NodeWait(one.request)
             failed = {name: dict(of) for name, of in wait.failed.items()}
-            # Failures count for each node and provider, since another label of the request may well work there.
+            # Failures count per node and provider, because another label of the request may work there.
             of = failed.setdefault(one.node, {})
             of[one.provider] = of.get(one.provider, 0) + 1
             return [place.put(replace(with_tries(wait, [attempt]), failed=failed))]
@@ -285,7 +285,7 @@ class Life:
 
 
 def _there(node: MadeNode, made: clouds.Made, secrets: Sealed | None, now_ms: int) -> MadeNode:
-    """Return a machine that its cloud says is there; `since_ms` counts from now for who scans it."""
+    """Return the record of a machine that its cloud has created; `since_ms` is now, for the time limit of the scan."""
     return replace(
         node,
         external_id=made.external_id or node.id,
@@ -295,12 +295,12 @@ def _there(node: MadeNode, made: clouds.Made, secrets: Sealed | None, now_ms: in
         resources=dict(made.resources),
         secrets=secrets,
         since_ms=now_ms,
-        why="it is there, and is being reached" if made.host is not None else "",
+        why="it was created; waiting until it can be reached" if made.host is not None else "",
     )
 
 
 def _host(node: MadeNode, host: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return Ansible's variables, with what the image says where the driver says nothing."""
+    """Return Ansible's variables; the image's settings apply where the driver sets nothing."""
     if host is None:
         return None
     image = node.settings["image"]
@@ -320,7 +320,7 @@ def believed(host: Mapping[str, Any], keys: str) -> str:
     known = str(host.get(clouds.HOST_KEY_VARIABLE) or "")
     # Known keys guard against a machine in the middle, and against an address that now belongs to somebody else.
     if known and not set(known.split("\n")) & set(keys.split("\n")):
-        raise clouds.MachineUnusable("what answers there does not have the key that the machine was made with")
+        raise clouds.MachineUnusable("the host at its address does not have the key that the machine was created with")
     return known or keys
 
 

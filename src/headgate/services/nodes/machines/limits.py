@@ -18,8 +18,8 @@ Key = tuple[str, ...]
 """Subject of a limit: ("provider", name), ("account", connection, region), ("tenant", name), ("project", tenant, name),
 ("label", tenant, name)."""
 SHARED = ("provider", "account")
-"""Kinds of limits that tenants may share. A request that could not be served even if the others took nothing keeps no
-room there."""
+"""Kinds of limits that tenants may share. Nothing is reserved there for a request that could not be served even if the
+others took nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,12 @@ class NodeLimit:
 
     key: Key
     name: str
-    """Name of the limit for people: `resource-limits of provider main`."""
+    """Display name of the limit, such as `resource-limits of provider main`."""
     room: Mapping[str, float]
     """Kind -> amount; a missing kind is not limited."""
 
     def lacks(self, used: Amounts, more: Amounts) -> str:
-        """Return, as text, the kinds of which there is too little; empty if there is enough."""
+        """Return a message with the kinds of which there is too little; empty if there is enough."""
         short = [
             f"{used.get(kind, 0.0):g} of {max(self.room[kind], 0.0):g} {kind} are in use"
             for kind, much in more.items()
@@ -64,7 +64,7 @@ class ToMake(Protocol):
 
 
 class NodeLimits:
-    """Count limits. Machines count as soon as they are given; requests must be given in order."""
+    """Count the use of limits. Machines count as soon as a request gets them; requests must be passed in order."""
 
     def __init__(self, site: NodeSurvey) -> None:
         self._site = site
@@ -88,7 +88,8 @@ class NodeLimits:
         leave: Sequence[MadeNode],
         idle: Mapping[Key, Amounts] = NOTHING,
     ) -> str:
-        """Return the limits that lack room for these machines, once `idle` machines are gone; empty if none does."""
+        """Return a message about the limits that lack room for these machines, once `idle` machines are gone; empty if
+        none does."""
         total, more = self._counted(request, take, make), self._more(request, take, make)
         # Idle machines give way only for room that tenants share.
         for key in (key for key in more if key in idle and key[0] in SHARED):
@@ -113,11 +114,11 @@ class NodeLimits:
         return found
 
     def is_shared(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> bool:
-        """Return whether the account lacks room for these only because others use it, too."""
+        """Return whether the account lacks room for these machines only because others also use it."""
         for key, uses in self._more(request, take, make).items():
             if key[0] == "account" and self._limit(key).lacks(used := self._used.get(key, {}), uses):
                 alone = dict(used)
-                # Without what others use there would be room: so they are what is in the way.
+                # Without the amounts that others use, there would be room.
                 add(alone, _less(self._others(key)))
                 if not self._limit(key).lacks(alone, uses):
                     return True

@@ -1,6 +1,6 @@
-"""Make machines: compare the requests with the existing machines, and delete those that nobody wants.
+"""Create machines for requests, and delete unneeded ones.
 
-All knowledge is in the store, written before a cloud is called, so that a successor can continue.
+All state is in the store and is written before a cloud is called, so that a successor can continue.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from headgate.store.types import At, Op, TooLarge
 log = logging.getLogger("headgate.launcher")
 
 REGISTERED_MAX = 20
-"""Limit of machines that are recorded in one commit."""
+"""Limit on the machines that are recorded in one commit."""
 LOOKED_AT_A_SECOND = 2_500
-"""Machines looked at per second: the more machines there are, the rarer are looks at all of them."""
+"""Machines checked per second: the more machines there are, the less often all of them are checked."""
 LOOK_S = 30.0
-"""Longest interval between two looks."""
+"""Longest interval between two passes."""
 
 
 class MachineMaker:
-    """Make machines. Call `run` under the launcher's lock."""
+    """Create machines. Call `run` under the launcher's lock."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class MachineMaker:
         guard: At,
         images: ImageKeeper | None = None,
     ) -> None:
-        """Set up the maker of machines; `images`: what uploads images that jobs build, or None if nothing does."""
+        """Set up the maker of machines; `images` uploads images that jobs build, None: nothing does."""
         self._context, self._tenants, self._accounts = context, tenants, accounts
         self._ledger, self._backoff, self._hunting = MachineLedger(context, guard), Backoff(), Hunting(accounts)
         self._hunt = Hunt(self._ledger, accounts, self._hunting)
@@ -92,7 +92,7 @@ class MachineMaker:
     def _provider(self, name: str) -> FlatProvider | None:
         return self._seen.every.get(name)
 
-    # --- one look
+    # --- one pass
 
     def _now(self) -> SeenMachines:
         """Return the present machines and requests, with the listed machines that may be used."""
@@ -110,7 +110,7 @@ class MachineMaker:
         places = self._context.map.nodes
         stale: list[Op] = [places.waits(id).record.delete() for id in self._seen.waits.keys() - now.requests]
         stale += [places.orders(id).record.delete() for id in self._seen.orders.keys() - self._seen.nodes.keys()]
-        for op in stale:  # One at a time: nobody reads them together.
+        for op in stale:  # One at a time, because they are independent.
             await self._ledger.commit([], [op])
         await self._register()
         await self._open()
@@ -121,9 +121,9 @@ class MachineMaker:
         await self._hunt.look(self._seen, self._errands)
 
     async def _follow(self, node: MadeNode, fate: Fate) -> None:
-        """Bring a machine to where it is to be: who had it may be gone, somebody may want it held or away."""
+        """Update a machine's state: its request may be gone, or a person may want it held or deleted."""
         if node.main and node.state in ENDING:
-            await self._ledger.change(node.id, lambda _: None)  # no cloud holds anything of it
+            await self._ledger.change(node.id, lambda _: None)  # a slot has no resources in the cloud
             return
         wanted = fate.of(node)
         if wanted != node:
@@ -169,14 +169,14 @@ class MachineMaker:
             if tenant is None or waiting.claimed or not is_made(request, tenant.labels, known):
                 continue
             if mixed := sorted({label for _, label in request.nodes} & tenant.labels.keys()):
-                await self._never(waiting, f"{', '.join(mixed)}: machines of the inventory and machines that are made "
+                await self._never(waiting, f"{', '.join(mixed)}: machines of the inventory and machines on demand "
                                            "cannot be in one nodeset")  # fmt: skip
                 continue
             try:
                 again = await self._serve_one(waiting, choosing)
             except TooLarge as error:
                 again = False
-                await self._never(waiting, f"its {len(request.nodes)} machines cannot be written down at once: {error}")
+                await self._never(waiting, f"its {len(request.nodes)} machines cannot be recorded at once: {error}")
             if again:
                 return
         for node, after in list(choosing.returned()):
@@ -184,7 +184,7 @@ class MachineMaker:
         await self._keep_ready(choosing)
 
     async def _serve_one(self, waiting: WaitingRequest, choosing: Choosing) -> bool:
-        """Do what a request needs now; return whether to look again before others are served.  Raise TooLarge."""
+        """Serve one request; return whether another pass must start before others are served.  Raise TooLarge."""
         request = waiting.request
         own = {node.node: node for node in self._seen.nodes.values() if node.request == request.id}
         if len(own) == len(request.nodes):
@@ -198,11 +198,11 @@ class MachineMaker:
                 await self._never(waiting, why)
             case NodePlan() as plan:
                 slots_left = any(one.label.slots > len(one.nodes) for one in plan.make)
-                return await self._give(waiting, plan) and slots_left  # the next look sees the slots
+                return await self._give(waiting, plan) and slots_left  # the next pass sees the slots
             case Later() as later:
                 await self._explain(waiting, later)
                 for node in later.idle:
-                    await self._outdate(node, "others wait for its room")
+                    await self._outdate(node, "other requests wait for its room")
         return False
 
     def _progress(self, node: MadeNode) -> str:
@@ -271,7 +271,7 @@ class MachineMaker:
             ops.append(self._put(_given(node, request, name)))
         uploads = upload_checks([make.label for make in plan.make], self._context.map, self._context.mirror)
         if uploads is None:
-            return False  # one of the images is being deleted: the next look sees that
+            return False  # one of the images is being deleted, which the next pass sees
         checks += uploads
         for make in plan.make:
             ops += self._made_of(make, request.tenant, request)
@@ -331,7 +331,7 @@ class MachineMaker:
         await self._ledger.change(node.id, change)
 
     async def _keep_ready(self, choosing: Choosing) -> None:
-        """Make missing machines of those that are kept ready; delete machines that nobody has wanted for long."""
+        """Create the missing machines of those that are kept ready; delete machines that were unneeded for long."""
         self._seen = self._now()
         pools = ReadyPools(self._seen, self._fate, choosing)
         for tenant, made in pools.lacking():
@@ -351,8 +351,7 @@ class MachineMaker:
         now_ms = self._context.now_ms()
 
         def place(one: MadeNode) -> tuple[int, int, str]:
-            """Return the order of the step: deletions come first, because they make room; machines that fail to vanish
-            come last."""
+            """Return the order of the step: deletions come first, because they make room; stuck deletions come last."""
             stuck = one.state in ENDING and now_ms - one.since_ms > 1000 * STUCK_S
             return (2 if stuck else one.state not in ENDING), one.requested_ms, one.id
 

@@ -1,4 +1,4 @@
-"""Determine which machines to keep ready are missing, and which nobody has wanted for long. Pure."""
+"""Determine which machines to keep ready are missing, and which were unneeded for long. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from headgate.services.nodes.machines.fate import Fate
 from headgate.services.nodes.machines.records import SeenMachines, names_of
 
 IDLE_S = 600.0
-"""Time after which a machine is deleted that nobody wants and that need not be kept ready."""
+"""Time after which an unneeded machine is deleted."""
 
 
 @dataclass(slots=True)
 class ReadyPools:
-    """Decide at one look, after the requests, which ready machines are missing and which are unneeded."""
+    """Decide in one pass, after the requests, which ready machines are missing and which are unneeded."""
 
     seen: SeenMachines
     fate: Fate
@@ -26,7 +26,7 @@ class ReadyPools:
     _ready: set[str] = field(default_factory=set)
 
     def lacking(self) -> Iterator[tuple[str, Make]]:
-        """Yield the machines to make, each with its tenant, where there is room that no request waits for."""
+        """Yield the machines to create, each with its tenant, where there is room for which no request waits."""
         for tenant, providers in sorted(self.seen.providers.items()):
             coming = Counter[str]()
             """Label -> number of machines made at this look that serve it, including those made for other labels."""
@@ -44,7 +44,7 @@ class ReadyPools:
                     coming.update(dict.fromkeys(made.label.names, made.label.slots))
 
     def idle(self, now_ms: int) -> Iterator[MadeNode]:
-        """Yield surplus machines that nobody has wanted for long; a machine with slots goes as a whole."""
+        """Yield surplus machines that were unneeded for long; a machine with slots counts only with all of them."""
         late = {
             node.id
             for node in self.seen.nodes.values()

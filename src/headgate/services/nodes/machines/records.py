@@ -1,7 +1,7 @@
-"""Make the records of machines and of their slots, and read what the store says about them.
+"""Create the records of machines and of their slots, and read them from the store.
 
-Of a machine with slots, only the machine itself counts for its account. It is made for the first request of a slot, and
-deleted once its last slot is gone. A used slot is gone, unless its label is reused.
+Only the machine itself, not its slots, counts for its account. It is created for the first request of a slot, and
+deleted once its last slot is gone. A slot is gone once it was used, unless its label is reused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ R = TypeVar("R")
 SLOT_HOST = "slot-host"
 """State of a machine with slots once it is usable."""
 OPENED_MAX = 20
-"""Limit of slots that are recorded in one commit."""
+"""Limit on the slots that are recorded in one commit."""
 
 
 def new_node(
@@ -67,7 +67,7 @@ def new_node(
         label=label.name,
         settings=definition,
         digest=label.digest,
-        # The installation's tags win: with others, a label could declare its machines somebody else's.
+        # The installation's tags take precedence, or a label could mark its machines as another installation's.
         tags={**own, **tags, NODE_TAG: id},
         uses=dict(uses),
         tenant=tenant,
@@ -92,7 +92,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
         if label is None:
             continue
         slots = int(host.get("slots") or label.slots)
-        # These four make the machine; other settings may change without making it another one.
+        # These four settings identify the machine; other settings may change without making it another one.
         where = [str(host.get(key) or "") for key in ("name", "host", "connection-port", "username")]
         own = msgspec.json.encode(host, order="deterministic").decode()
         definition = {
@@ -105,7 +105,7 @@ def _host_nodes(encoded: bytes) -> Mapping[str, MadeNode]:
         for slot in range(slots):
             if len(found) >= LISTED_MAX:
                 return found
-            # The id is derived from where the machine is, so each launcher finds the record of the last.
+            # The id is derived from the machine's address, so that each launcher finds its predecessor's record.
             id = derived(provider.name, *where, str(slot))
             found.setdefault(id, MadeNode(
                 id=id, provider=provider.name, connection=provider.connection, label=label.name, state="registering",
@@ -135,14 +135,14 @@ def serving(nodes: Iterable[MadeNode], provider: str, name: str) -> list[MadeNod
 
 
 def order(several: Sequence[MadeNode]) -> list[MadeNode]:
-    """Return the machines, with the one first that has rested longest."""
+    """Return the machines; the one that has been unused for the longest time comes first."""
     return sorted(several, key=lambda one: (one.since_ms, one.id))
 
 
 @dataclass(frozen=True, slots=True)
 class SeenMachines:
-    """Hold what the store says about machines at one look. Unreadable records count as missing; `headgate map check`
-    reports them."""
+    """Hold the records of machines in one pass. Unreadable records count as missing; `headgate map check` reports
+    them."""
 
     providers: dict[str, list[FlatProvider]]
     """Tenant -> its providers, whose labels use the newest uploads of images that jobs build."""
@@ -194,7 +194,7 @@ def providers(map: Map, mirror: Mirror) -> dict[str, list[FlatProvider]]:
 
 def is_made(request: NodeRequest, labels: Mapping[str, object], known: list[FlatProvider]) -> bool:
     """Return whether a request wants machines that are made on demand. Labels of the inventory take precedence."""
-    # A label that is in both is one of the inventory: adding a provider must not change what existing jobs get.
+    # A label that both have counts as one of the inventory, so that adding a provider does not change existing jobs.
     return any(label not in labels and any(one.label(label) is not None for one in known) for _, label in request.nodes)
 
 

@@ -25,11 +25,11 @@ from headgate.services.publisher import ServerPosts
 BODY_MAX_BYTES = 16_000
 """Size limit of a message that starts an item, because every build gets it."""
 TRIGGER_MAX_BYTES = 64_000
-"""Size limit of what jobs find as `zuul.trigger`."""
+"""Size limit of the `zuul.trigger` variable."""
 
 
 class QueueSource(Protocol):
-    """Declare what is used of a `ports.messages.MessageSource`."""
+    """Declare the used part of `ports.messages.MessageSource`."""
 
     async def partitions(self) -> Sequence[QueuePartition]: ...
     async def read(self, partition: QueuePartition, after: Position, limit: int) -> Sequence[Message]: ...
@@ -38,8 +38,8 @@ class QueueSource(Protocol):
 
 
 class WatchedQueues:
-    """Watch the queues of one application; see `ports.occasions.OccasionSource`. Messages that are not read yet stay
-    where they are, for as long as their server keeps them."""
+    """Watch the queues of one application; see `ports.occasions.OccasionSource`. Unread messages stay on the server for
+    as long as it stores them."""
 
     of_a_partition_max = 10
 
@@ -64,7 +64,7 @@ class WatchedQueues:
         return [OccasionPartition(queue, str(n + 1)) for n in range(self._known[queue])]
 
     async def start(self, trigger: TriggerFilter, partition: OccasionPartition) -> str:
-        """Return the beginning: as for new workers, all existing messages are read."""
+        """Return the position of the first message: as with new workers, all existing messages are read."""
         return ""
 
     async def after(
@@ -73,8 +73,7 @@ class WatchedQueues:
         behind = position_of(position) if position else START
         try:
             found = await self._source.read(QueuePartition(partition.source, int(partition.name)), behind, limit)
-        # A queue that somebody deleted has no news; as an error, it would be reported as a problem of the whole
-        # connection.
+        # A deleted queue has no messages; an error would be reported as a problem of the entire connection.
         except QueueGone:
             return []
         except (SourceDown, PostRefused) as error:
@@ -82,7 +81,7 @@ class WatchedQueues:
         return [NextOccasion(one.message_id, EventKind.POSTED, occasion(self.name, partition, one)) for one in found]
 
     async def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
-        # Queues may have come and gone while nobody listened.
+        # Queues may have been created or deleted before the stream started.
         self._known.clear()
         yield None
         try:
@@ -92,14 +91,14 @@ class WatchedQueues:
                     self._known.clear()
                 yield None if of is None else [OccasionPartition(one.queue, str(one.number)) for one in of]
         except NoStream:
-            # Some servers have no stream; the runner then looks at set intervals.
+            # Some servers have no stream; the runner then polls at fixed intervals.
             return
         except SourceDown as error:
             raise SourceUnavailable(str(error)) from error
 
 
 def occasion(connection: str, partition: OccasionPartition, message: Message) -> Occasion:
-    """Return the message as the gate sees it, whatever its body: errors in the body are recorded for that message."""
+    """Return the message as an occasion of the gate; a message that is too large gets a problem."""
     document = {
         "driver": "queue",
         "connection": connection,
@@ -112,11 +111,11 @@ def occasion(connection: str, partition: OccasionPartition, message: Message) ->
     found = Occasion(connection, partition.source, partition.name, message.message_id, name)
     size_bytes = len(message.body.encode(errors="replace"))
     if size_bytes > BODY_MAX_BYTES:
-        why = f"the message has {size_bytes} bytes; one that starts a pipeline has at most {BODY_MAX_BYTES}"
+        why = f"the message has {size_bytes} bytes; one that starts a pipeline may have at most {BODY_MAX_BYTES}"
         return msgspec.structs.replace(found, body=_json(document), problem=why)
     body = _json({**document, "body": message.body, **_data(message.body)})
     if len(body) > TRIGGER_MAX_BYTES:
-        why = f"the message has {len(body)} bytes once it is written as JSON; at most {TRIGGER_MAX_BYTES} can be told"
+        why = f"the message has {len(body)} bytes in JSON; at most {TRIGGER_MAX_BYTES} can be passed to jobs"
         return msgspec.structs.replace(found, body=_json(document), problem=why)
     return msgspec.structs.replace(found, body=body)
 
@@ -126,7 +125,7 @@ def _json(value: object) -> str:
 
 
 def _data(body: str) -> dict[str, object]:
-    """Return the data in the body, if it is JSON that everybody can read."""
+    """Return the data in the body, if it is JSON within the limits for returned data."""
     with suppress(Unfit):
         value = parsed(body.encode())
         bounded(value)
@@ -143,7 +142,7 @@ class QueueReporter:
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Post the report. Raise ReporterAway or ReportRefused."""
         report, of = outgoing.report, outgoing.report.answers
-        # What answers a message keeps the order of its source; everything else that of its project.
+        # Answers to messages stay in the order of their source; all other reports in that of their project.
         whose = f"{of.source}/{of.ordering_key}" if of is not None else report.project
         body = (whose, report.document().decode())
         try:
@@ -151,4 +150,4 @@ class QueueReporter:
         except (SourceDown, QueueGone) as down:
             raise ReporterAway(f"the message server: {down}") from down
         except PostRefused as refused:
-            raise ReportRefused(f"the queue {outgoing.queue} does not take it: {refused}") from refused
+            raise ReportRefused(f"the queue {outgoing.queue} rejects it: {refused}") from refused

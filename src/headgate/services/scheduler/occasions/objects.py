@@ -32,7 +32,7 @@ KINDS = {
 }
 USER = "headgate"
 ALL_OF_IT = 10**9
-"""A position behind all changes of a commit."""
+"""Position after all changes of a commit."""
 
 
 class WatchedObjects:
@@ -51,9 +51,9 @@ class WatchedObjects:
         return [OccasionPartition(str(trigger.more.get("type", MACHINE)))]
 
     async def start(self, trigger: TriggerFilter, partition: OccasionPartition) -> str:
-        """Return the present: existing objects start nothing."""
+        """Return the present position, so that existing objects start nothing."""
         try:
-            # The journal must have come this far before anybody asks it for changes since then.
+            # The journal must have reached the present before it can be asked for changes since then.
             revision = await self._inventory.journal.now()
             await self._inventory.journal.wait_for(revision)
         except StoreError as error:
@@ -97,7 +97,7 @@ class WatchedObjects:
     ) -> list[tuple[str, ObjectChange]]:
         """Return the changes after the first `done` of one commit, each with its position. Raise MomentExpired."""
         found = list[tuple[str, ObjectChange]]()
-        # What was taken of a commit that is read again is skipped below.
+        # The loop below skips changes that were already taken from a commit that is read again.
         since = _since(revision, done)
         await self._inventory.journal.wait_for(max(revision, since))
         async with aclosing(self._inventory.changes(caller, [matching], max(since, 1), quiet_s=60.0)) as changes:  # type: ignore[type-var]  # it is a generator
@@ -116,13 +116,13 @@ class WatchedObjects:
         """Return the matching objects that changed after an expired moment, as if they had started to match."""
         now = await self._inventory.journal.now()
         revision, _, done = position.partition(".")
-        # Which objects of a commit were taken is not known any more, so a commit taken in part is reported again.
+        # It is no longer known which objects of a commit were taken, so a partly taken commit is reported again.
         since, most = _since(int(revision), int(done)), limit + OPS_MAX
         found = await self._changed(caller, matching, since, now, most) if EventKind.OBJECT_CREATED in wanted else []
         seen = list[NextOccasion]()
         for number, one in enumerate(found, 1):
             last = number == len(found) or found[number].generation != one.generation
-            # Only the last object of a commit carries the position behind that commit: otherwise a crash would skip the
+            # Only the last object of a commit has the position after that commit; otherwise a crash would skip the
             # others.
             position = f"{one.generation}.{ALL_OF_IT}" if last else position
             change = ObjectChange(JournalKind.CREATED, None, one.object)
@@ -130,7 +130,8 @@ class WatchedObjects:
             seen.append(NextOccasion(position, EventKind.OBJECT_CREATED, self._occasion(change, id)))
             if last and limit <= number < len(found):
                 return seen
-        # The last entry starts nothing. It moves the position to the present, so the expired moment is not met again.
+        # The last entry starts nothing, but moves the position to the present, so that the expired moment is not used
+        # again.
         return [*seen, NextOccasion(f"{now}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)]
 
     async def _changed(self, caller: Caller, matching: Filter, since: int, now: int, most: int) -> list[FoundObject]:
@@ -159,7 +160,7 @@ class WatchedObjects:
         size_bytes = len(found.body)
         if size_bytes <= TRIGGER_MAX_BYTES:
             return found
-        why = f"the object has {size_bytes} bytes once it is written as JSON; at most {TRIGGER_MAX_BYTES} can be told"
+        why = f"the object has {size_bytes} bytes in JSON; at most {TRIGGER_MAX_BYTES} can be passed to jobs"
         return msgspec.structs.replace(found, body="{}", problem=why)
 
 
@@ -215,8 +216,8 @@ class ObjectReporter:
             )
             await self._inventory.apply(Caller(USER, self._project, partition), [update])
         except NotFound:
-            return  # it was deleted meanwhile: there is nothing to report to
+            return  # the object was deleted in the meantime
         except (InventoryError, Invalid, ValueError) as error:
-            raise ReportRefused(f"the object {of.ordering_key} does not take it: {error}") from error
+            raise ReportRefused(f"the object {of.ordering_key} cannot be changed: {error}") from error
         except StoreError as error:
             raise ReporterAway(str(error)) from error

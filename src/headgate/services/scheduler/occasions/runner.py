@@ -1,8 +1,8 @@
-"""Take up what is new in one connection of messages or objects for the pipelines that it starts.
+"""Start pipelines for new messages or object changes of one connection.
 
-How far each pipeline is in each partition, what it has begun, and the event that begins it are written in one commit:
-so each message starts a pipeline once, whichever process dies.  Of each partition and trigger only a few are under way
-at a time, the rest stay where they are: a flood takes nobody's place, and costs the store nothing.
+One commit writes each pipeline's position in a partition, the record of the started occasion, and the event that starts
+it: so each message starts a pipeline once, even if a process dies.  Only a few occasions of each partition and trigger
+run at a time, and the rest stay at their source: a flood does not delay others, and does not fill the store.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from headgate.store.types import At, Delete, Put
 
 
 class LostOccasions:
-    """Find lost occasions of one connection. This only frees their places; that each starts once does not depend on
-    it."""
+    """Find lost occasions of one connection, to free their places. That each occasion starts once does not depend on
+    this."""
 
     def __init__(self, context: Context, connection: str) -> None:
         self._context = context
@@ -46,7 +46,7 @@ class LostOccasions:
         self._suspects: set[str] = set()
 
     async def sweep(self, guard: At, whose: Collection[tuple[str, str]]) -> None:
-        """Forget occasions without an event or item at two looks. `whose`: (tenant, pipeline) of all triggers."""
+        """Forget occasions that had no event or item at two checks. `whose`: (tenant, pipeline) of all triggers."""
         mirror, found = self._context.mirror, set[str]()
         known = dict[tuple[str, str], set[str]]()
         for entry in mirror.under(self._place.begun.path):
@@ -60,7 +60,7 @@ class LostOccasions:
             # The record is named by the id of its event, which both the waiting event and the item carry.
             if entry.path.rpartition("/")[2] not in known[of]:
                 found.add(entry.path)
-        # One look is not enough: the mirror may show that an event ended before it shows the item that came of it.
+        # One check is not enough: the mirror may show the end of an event before it shows the resulting item.
         for commit in packed(TurnPart([Delete(path)]) for path in sorted(found & self._suspects)):
             await self._context.store.commit([], commit.ops, guards=[guard])
         self._suspects = found
@@ -80,11 +80,11 @@ class LostOccasions:
 log = logging.getLogger("headgate.occasions")
 
 OF_A_TRIGGER_MAX = 100
-"""Limit of items under way for one trigger."""
+"""Limit on the unfinished items of one trigger."""
 AT_ONCE_MAX = 20
-"""Limit of events taken from one partition in one round."""
+"""Limit on the events taken from one partition in one round."""
 LOOK_S = 30.0
-"""Longest interval between two looks at everything, even without news."""
+"""Longest interval between two checks of everything, even without news."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
 
 
@@ -128,7 +128,7 @@ class OccasionRunner:
                 await run_until(asyncio.Event(), self._listen(stirs), self._rounds(stirs, guard))
 
     async def _recall(self) -> None:
-        """Read what the last leader left, whatever the mirror shows."""
+        """Read the last leader's positions from the store, because the mirror may lag."""
         self._still.clear()
         self._taken, self._problem = {}, None
         place = self._place.occasions.taken
@@ -136,7 +136,7 @@ class OccasionRunner:
             self._taken[entry.path.rpartition("/")[2]] = place.decode(entry.value).position
 
     async def _listen(self, stirs: MirrorPart) -> None:
-        """Listen until cancelled; after a connection was away, listen again after a growing pause."""
+        """Listen until cancelled; if the source is unavailable, listen again after a growing pause."""
         pause_s = PAUSE_FIRST_S
         while True:
             try:
@@ -144,7 +144,7 @@ class OccasionRunner:
                     self._heard(partitions)
                     stirs.nudge()
                     pause_s = PAUSE_FIRST_S
-                # It ended without an error, as a source without a stream does: it is asked again at set intervals.
+                # A source without a stream ends without an error; it is polled at fixed intervals.
                 pause_s = LOOK_S
             except SourceUnavailable as away:
                 log.info("%s: %s", self._watched.name, away)
@@ -182,8 +182,8 @@ class OccasionRunner:
                         yield Bound(name, pipeline, trigger)
 
     async def _round(self, guard: At) -> bool:
-        """Look once at everything and return whether anything was started. Raise SourceUnavailable after all were
-        looked at."""
+        """Check everything once and return whether anything was started. Raise SourceUnavailable after everything was
+        checked."""
         heads = dict[str, dict[str, dict[str, str]]]()
         open, took, away = self._open(), False, None
         for bound in self._bound():
@@ -193,7 +193,7 @@ class OccasionRunner:
                 took = await self._look(bound, open, heads, guard) or took
             except SourceUnavailable as error:
                 away = error
-        # If something was taken, the next round follows at once, and raises this error if it persists.
+        # If something was taken, the next round follows immediately, and raises this error if it persists.
         if away is not None and not took:
             raise away
         return took
@@ -208,7 +208,7 @@ class OccasionRunner:
         return found
 
     def _waits(self, bound: Bound) -> bool:
-        """Return whether nothing may be started now, because people paused it or too many answers wait."""
+        """Return whether nothing may be started now, because a person paused the tenant or too many answers wait."""
         context = self._context
         if state_of(context, bound.tenant).trigger_queue_paused:
             return True
@@ -229,7 +229,7 @@ class OccasionRunner:
             if key not in self._taken:
                 await self._begin(bound, partition, await self._watched.start(bound.trigger, partition), guard)
             of_partition = (*bound.whose, *partition)
-            # Each partition has its own limit, so one that is flooded leaves places of the trigger to the others.
+            # Each partition has its own limit, so that a flooded one leaves room to the others of the trigger.
             free = min(
                 self._watched.of_a_partition_max - open[of_partition], OF_A_TRIGGER_MAX - open[bound.whose], AT_ONCE_MAX
             )
@@ -260,7 +260,7 @@ class OccasionRunner:
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> int:
-        """Commit what was seen, each with the position behind it. Return how many items it starts."""
+        """Commit the occasions, each with the position after it. Return how many items this starts."""
         context, key = self._context, bound.place(partition)
         discarding = state_of(context, bound.tenant).trigger_queue_discarding
         stream = context.map.events.tenant(bound.tenant).pipelines(bound.pipeline.name).trigger.stream
@@ -268,8 +268,8 @@ class OccasionRunner:
         pieces, position = list[TurnPart](), ""
         for seen in found:
             position = seen.position
-            # Every piece has the position behind it, so a crash between two commits repeats nothing; within one commit,
-            # `packed` keeps only the last.
+            # Every part has the position after it, so that a crash between two commits repeats nothing; within one
+            # commit, `packed` keeps only the last position.
             piece = TurnPart([Put(path, encode(OccasionProgress(*bound.whose, *partition, position)))])
             if seen.occasion is not None and not discarding:
                 event = await self._event(bound, seen, seen.occasion, heads)
@@ -315,19 +315,19 @@ class OccasionRunner:
             stored = await blob.read(
                 self._context.store, self._context.map.cache.connection(connection).branches.data.path
             )
-            # One read serves all occasions of a round, even for a connection with thousands of branches.
+            # One read serves all occasions of a round, because a connection may have thousands of branches.
             known[connection] = msgspec.json.decode(stored, type=BranchCache).projects if stored else {}
         if project not in known[connection]:
             raise SourceUnavailable(f"the branches of {project} have not been read yet")
         return known[connection][project].get(ref, "")
 
     async def _tell(self, why: str, guard: At) -> None:
-        """Record the problem for people, once for as long as it is the same."""
+        """Record the problem, once while it stays the same."""
         why = line(why, 500)
         if why == self._problem:
             return
         if why:
-            log.warning("%s: nothing can be taken up: %s", self._watched.name, why)
+            log.warning("%s: its messages or objects cannot be read: %s", self._watched.name, why)
         projects = {self._watched.name: RepositoryProblem(self._context.now_ms(), why)} if why else {}
         await self._context.store.commit([], [self._place.problems.put(RepositoryProblems(projects))], guards=[guard])
         self._problem = why
