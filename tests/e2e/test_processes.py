@@ -98,7 +98,7 @@ class Cluster:
         """Return the address of the pages, or of health and metrics."""
 
         def found() -> str:
-            match = re.search(r"(?:pages|figures) are at (http://[^/\s]+)/", self.log(name))
+            match = re.search(r"(?:pages|metrics) are at (http://[^/\s]+)/", self.log(name))
             return match[1] if match else ""
 
         return str(wait_for(f"{name} serves", found))
