@@ -254,7 +254,7 @@ def recall(context: Context, project: str) -> dict[str, dict[str, str]]:
     for entry in entries:
         parts = place.relative(entry.path).split("/")
         if len(parts) == 2:
-            # A text that is being written counts as missing; its digest then does not match.
+            # A file that is being written counts as missing; its digest then does not match.
             with suppress(ValueError):
                 found.setdefault(unescape(parts[0]), {})[unescape(parts[1])] = blob.assemble(entry, entries).decode()
     return found

@@ -101,7 +101,7 @@ class TenantRunner:
         # Several tenants share the stored texts, and each writes its own record, so the two may differ for a moment.
         while not self._current():
             await self._reconfigure(self._behind() or list(self._readings), session)
-            # Another tenant may be reading, or a text is damaged while the git server is unavailable.
+            # Another tenant may be reading, or a stored file is damaged while the git server is unavailable.
             if not self._current():
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, UNREAD_RETRY_S)

@@ -239,7 +239,7 @@ class ConfigFileWriter:
         for project in projects:
             former = Former(self._context, project)
             # Usually there is nothing to delete, and this check needs no lock. It is repeated under the lock, because a
-            # layout may have started to use a text.
+            # layout may have started to use one.
             if not former.unnamed():
                 continue
             path = self._context.map.config.lock(project).lock.path

@@ -160,7 +160,7 @@ class YieldingMachines:
         if self._idle[0] != now:
             plain = (one for one in self._free.values() if not (one.fixed or one.main))
             mains = (one for one in self._mains if self._unused(one, ()))
-            # Adding up thousands of machines is slow, and most requests at a look find the same ones idle.
+            # Adding up thousands of machines is slow, and most requests of one pass find the same ones idle.
             self._idle = now, self._limits.counted([*plain, *mains])
         several = (self._nodes.get(one.main) if one.main else one for one in taken if not one.fixed)
         mine = {one.id: one for one in several if one is not None}  # a machine may have gone before its slots
@@ -183,7 +183,7 @@ class YieldingMachines:
             return ()
         line = self._site.line
         behind = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
-        # Slots are not deleted by themselves, only with their machine.
+        # Slots are never deleted alone, only with their machine.
         idle = [node for node in near if node.id in self._free and node.id not in taken and not node.main]
         idle.sort(key=lambda node: (FREE.index(node.state), node.requested_ms, node.id))
         held = [node for node in near if node.request in behind and node.state in FREE and not node.main]

@@ -185,7 +185,7 @@ class NodeLimits:
         total, more = self._counted(request, take, make), self._more(request, take, make)
         lacking = {key for key, uses in more.items() if self._limit(key).lacks(self._used.get(key, {}), uses)}
         own = any(key[0] not in SHARED for key in lacking)
-        # Machines that are held never come back by themselves. If they leave too little, reserved room would only idle.
+        # Held machines do not return until their hold ends. If they leave too little, reserved room would only idle.
         never = any(self._limit(key).lacks(self._held(key), uses) for key, uses in total.items())
         if never or is_open((self._site.now_ms - since_ms) / 1000):
             return []
