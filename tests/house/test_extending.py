@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "headgate"
 ADD = ROOT / "docs" / "how-to" / "add"
 PAGES = sorted(page for page in ADD.glob("*.md") if page.name != "README.md")
 
@@ -20,6 +21,14 @@ def test_a_page_counts_the_files_to_touch_and_they_exist(page: Path) -> None:
     assert int(count) == len(files), files
     existing = [ROOT / file if "NAME" not in file else (ROOT / file.partition("NAME")[0]).parent for file in files]
     assert not [file for file in existing if not file.exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_module_that_a_page_names_exists(page: Path) -> None:
+    """A path that does not begin at the root of the repository is below `src/headgate`, as the index says."""
+    named = re.findall(r"`([a-z_]+/[\w/]+\.(?:py|yaml))`", page.read_text())
+    places = [file for file in named if "NAME" not in file]
+    assert places and not [file for file in places if not any((top / file).exists() for top in (ROOT, SOURCE))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

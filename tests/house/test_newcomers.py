@@ -23,6 +23,13 @@ def test_the_code_map_lists_every_package_once() -> None:
     assert Counter(listed) == Counter(packages)
 
 
+def test_a_directory_of_modules_is_a_package() -> None:
+    """import-linter does not see the modules of a directory without `__init__.py`. Ansible loads its plugins itself."""
+    plugins = SOURCE / "adapters" / "process" / "ansible_plugins"
+    directories = {path.parent for path in SOURCE.rglob("*.py") if not path.is_relative_to(plugins)}
+    assert not [str(one) for one in sorted(directories) if not (one / "__init__.py").exists()]
+
+
 def test_the_architecture_lists_every_layer_from_the_highest_to_the_lowest() -> None:
     listed = [c.strip("`") for c in first_cells(ROOT / "ARCHITECTURE.md") if re.fullmatch(r"`[a-z]+`", c)]
     layers = [name for name in listed if (SOURCE / name / "__init__.py").exists()]

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.store.memory import MemoryBackend, Tree
-from headgate.store.types import At, Backend, Corrupt, Entry, Op
+from headgate.store.types import At, Backend, Corrupt, Entry, Op, StoreError
 
 SCHEME = "slate://"
 
@@ -43,9 +43,12 @@ def _read(path: Path) -> Tree:
     try:
         found = msgspec.json.decode(path.read_bytes(), type=Written)
     except msgspec.DecodeError as error:
-        raise Corrupt(f"{path}: this is no slate: {error}; move it away to begin anew") from error
+        raise Corrupt(f"{path}: this is no slate: {error}; move it away to start with an empty store") from error
     return Tree(found.entries, found.appended, found.revision)
 
 
 async def connect(url: str) -> Backend:
-    return SlateBackend(Path(url.removeprefix(SCHEME)))
+    path = Path(url.removeprefix(SCHEME))
+    if not path.parent.is_dir():
+        raise StoreError(f"{path.parent} is not a directory: make it, or name another in the URL")
+    return SlateBackend(path)

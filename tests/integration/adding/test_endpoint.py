@@ -98,13 +98,13 @@ async def test_only_who_has_the_permission_does_it_and_that_is_recorded(client: 
     kept = {action["verb"]: action for action in (await client.get("/api/tenant/example/actions")).json()}
     done, refused = kept.pop("call"), kept.pop("roll")
     assert (done["subject"], done["reason"], done["outcome"]) == ("code/api", "it moved", "done")
-    assert not kept and "may not set-tenant-state" in refused["outcome"]
+    assert not kept and "lacks the permission set-tenant-state" in refused["outcome"]
 
 
 async def test_it_is_described_where_all_are(client: httpx.AsyncClient) -> None:
     paths = (await client.get("/openapi/openapi.json")).json()["paths"]
     found = paths["/api/tenant/{tenant}/roll/{begins}"]["get"]["description"]
-    assert found == "Return the projects whose names begin so. Headgate only."
+    assert found == "Return the projects whose names have this prefix. Headgate only."
 
 
 @pytest.mark.long

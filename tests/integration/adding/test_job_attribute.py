@@ -30,9 +30,9 @@ class TimedJob(FrozenJob, frozen=True, omit_defaults=True):
 def row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add the rows, and the field."""
     monkeypatch.setitem(JOB, "quiet", JobKey(count(0, 600), "0", "seconds of silence after it", field="quiet_s"))
-    monkeypatch.setitem(describe._RENAMED, "quiet_s", "quiet")
+    monkeypatch.setitem(describe._RENAMED, "quiet_s", "quiet")  # derived from the rows at import
     monkeypatch.setattr(model, "FrozenJob", TimedJob)
-    monkeypatch.setattr(mix, "EXECUTION", EXECUTION | {"quiet"})  # derived from the rows at import
+    monkeypatch.setattr(mix, "EXECUTION", EXECUTION | {"quiet"})  # as above
 
 
 def laid_out(app: str) -> Layout:

@@ -87,6 +87,11 @@ async def test_what_is_no_slate_is_told_with_what_to_do(tmp_path: Path, row: Non
         await open_store(named(tmp_path, f"slate://{tmp_path}/slate"))
 
 
+async def test_a_directory_that_does_not_exist_is_named_with_what_to_do(tmp_path: Path, row: None) -> None:
+    with pytest.raises(UserError, match=r"barn is not a directory: make it, or name another in the URL"):
+        await open_store(named(tmp_path, f"slate://{tmp_path}/barn/slate"))
+
+
 def test_a_url_that_no_store_has_names_all_shapes(tmp_path: Path, row: None) -> None:
     with pytest.raises(
         UserError, match=r"unknown kind of store 'slat://x'; write it as .*etcd://.*, slate://FILE or memory:$"

@@ -189,8 +189,8 @@ class Board:
         if not hmac.compare_digest(signed, headers.get("x-board-signature", "")):
             raise Misdelivered("the signature is wrong: see that the secret is the same here and there")
         try:
-            said = json.loads(body)
-            project, number, id = str(said["project"]), int(said["number"]), str(said["id"])
+            delivered = json.loads(body)
+            project, number, id = str(delivered["project"]), int(delivered["number"]), str(delivered["id"])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Misdelivered(f"it is no delivery: {error}", 400) from error
         if number == 0:
@@ -224,18 +224,18 @@ class Board:
             for pull in self.pulls.values():
                 self._mark(pull)
                 if f"{HOST}/{pull.project}" in self._watched:
-                    change_state, told = self._change_state(pull, known.get(pull.key))
-                    events += told
-                    change_states += [change_state] if told or change_state != known.get(pull.key) else []
+                    change_state, happened = self._change_state(pull, known.get(pull.key))
+                    events += happened
+                    change_states += [change_state] if happened or change_state != known.get(pull.key) else []
             for project in self._watched:
                 now = self._heads(project.removeprefix(f"{HOST}/"))
                 if now != heads.get(project):
                     moved[project] = now
                     events += self._moves(project, heads.get(project), now)
             selective = (name for name, source in self._watched.items() if source.is_selective)
-            said = {name: self.protections[name] for name in selective if name in self.protections}
-            if change_states or events or moved or answered or said:
-                yield Sighting(tuple(change_states), tuple(events), moved, protections=said, answered=answered)
+            protections = {name: self.protections[name] for name in selective if name in self.protections}
+            if change_states or events or moved or answered or protections:
+                yield Sighting(tuple(change_states), tuple(events), moved, protections=protections, answered=answered)
             await self._stirred.wait()
 
     async def report(self, outgoing: OutboxMessage) -> None:
@@ -366,11 +366,11 @@ class Board:
             labels=tuple(sorted(pull.labels)),
             mark=str(len(pull.happened)),
         )
-        told = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
+        known = int(was.details.mark) if was is not None and was.details is not None and was.details.mark else 0
         events = [
             TriggerEvent(kind, change, derived(pull.key, str(number)), 1, number == 0, happening=happening)
             for number, (kind, happening) in enumerate(pull.happened)
-            if number >= told
+            if number >= known
         ]
         return ChangeState(change, open=pull.open, landed=bool(pull.merged), details=details), events
 

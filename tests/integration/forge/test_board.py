@@ -200,7 +200,7 @@ async def test_a_push_at_the_moment_of_the_merge_is_an_alarm(tmp_path: Path) -> 
         await until("it is told", lambda: "ALARM" in pull.said[-1])
         assert "does not have the tree that was tested" in pull.said[-1]
         (shown,) = Status(here.gate.context, here.gate.scheduler.tenants).of("example").problems
-        assert shown.project == f"gate: {pull.key}" and "does not have the tree that was tested" in shown.text
+        assert shown.project == f"gate: {pull.key}" and "the tree of master differs from the tested one" in shown.text
 
 
 async def test_a_push_past_the_gate_has_what_is_there_tested_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
 from headgate.cli.check.check import command as check
 from headgate.cli.init import command as init
@@ -50,7 +51,7 @@ def settings(tmp_path: Path, text: str) -> Path:
         ),
         (
             "[connection x]\ndriver = kafka\n",
-            r"driver must be one of git, .*queue, inventory, smtp, http, chat, elasticsearch, mqtt, not 'kafka'",
+            rf"driver must be one of git, .*queue, inventory, {', '.join(REPORTERS)}, not 'kafka'",
         ),
         ("[notices]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),
         ("[published_events]\nwaiting_max = 0\n", r"headgate.conf:2: waiting_max must be from 1"),

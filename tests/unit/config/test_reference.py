@@ -31,12 +31,8 @@ def _errors(case: dict) -> list[str]:
 
 
 def test_the_language_has_all_its_words() -> None:
-    assert (len(KINDS), len(PIPELINE) - 1, len(JOB) - 2, len(CONTROLLED)) == (
-        14,
-        39,
-        58,
-        21,
-    )  # image, reuse: Headgate's own
+    job = {name for name, key in JOB.items() if not key.note.endswith("not in Zuul")}
+    assert (len(KINDS), len(PIPELINE) - 1, len(job), len(CONTROLLED & job)) == (14, 39, 58, 20)
     assert len(TENANT) - 3 == 27  # labels, max-nodes-per-project, resource-limits: Headgate's own
 
 

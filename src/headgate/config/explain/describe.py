@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headgate.config.keys.job import JOB
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob, Nodeset, Playbook
 
 _RENAMED = {
-    "timeout_s": "timeout",
-    "pre_timeout_s": "pre_timeout",
-    "post_timeout_s": "post_timeout",
-    "attempts_max": "attempts",
+    **{key.field: name.replace("-", "_") for name, key in JOB.items() if key.field},
     "vars": "variables",
     "extra_vars": "extra_variables",
     "host_vars": "host_variables",
