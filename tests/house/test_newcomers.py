@@ -30,6 +30,12 @@ def test_a_directory_of_modules_is_a_package() -> None:
     assert not [str(one) for one in sorted(directories) if not (one / "__init__.py").exists()]
 
 
+def test_every_path_that_the_architecture_names_exists() -> None:
+    named = re.findall(r"`([a-z]+/[a-z_/]+)(?:\.py)?`", (ROOT / "ARCHITECTURE.md").read_text())
+    places = {one: [top / f"{one}{end}" for top in (ROOT, SOURCE) for end in ("", ".py")] for one in named}
+    assert named and not [one for one, paths in places.items() if not any(path.exists() for path in paths)]
+
+
 def test_the_architecture_lists_every_layer_from_the_highest_to_the_lowest() -> None:
     listed = [c.strip("`") for c in first_cells(ROOT / "ARCHITECTURE.md") if re.fullmatch(r"`[a-z]+`", c)]
     layers = [name for name in listed if (SOURCE / name / "__init__.py").exists()]

@@ -254,7 +254,7 @@ async def test_names_of_projects_may_be_written_in_any_case_where_the_forge_take
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: <{url}/files>")
         await here.checked(pull)
         here.approved(pull)
-        await until("it waits", lambda: "code/api#1 lacks" in "".join(pull.said))
+        await until("it waits", lambda: "code/api#1 does not meet the requirement" in "".join(pull.said))
         here.approved(needed)
         await here.landed(needed)
         await here.landed(pull)
