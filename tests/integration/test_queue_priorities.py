@@ -105,7 +105,7 @@ async def test_what_cannot_be_is_refused_and_says_what_can(server: Server) -> No
         assert "priorities" in (await server.ask("POST", "", 400, data={**form, "priorities": count}))["error_msg"]
     await server.ask("POST", "", 400, data={"queue_name": DEAD_LETTERS, "priorities": "2"})
     assert (
-        "keeps its priorities"
+        "cannot change its priorities"
         in (await server.ask("PUT", "/q", 400, data={"priorities": "1"}))["error_msg"]["priorities"]
     )
     await server.ask("PUT", "/q", 400, data={"partitions": "5"})

@@ -65,7 +65,7 @@ def _problems(at: PageClient) -> Any:  # JSON
     try:
         return at.get("/api/problems")
     except UserError:
-        return at.get("/api/troubles")  # a server of the release before
+        return at.get("/api/troubles")  # a server of the previous release
 
 
 def lacking(components: dict[str, list[ComponentShape]]) -> list[str]:

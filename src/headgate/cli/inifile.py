@@ -72,7 +72,7 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
 
 def with_new_names(ini: IniFile, names: Mapping[str, str]) -> tuple[IniFile, tuple[str, ...]]:
     """Return the file as if its sections had their new names, and a warning for each that does not. Raise UserError
-    for a section that is there under both names."""
+    for a section that exists under both names."""
     former = {old: new for old, new in names.items() if old in ini.sections}
     for old, new in former.items():
         if new in ini.sections:
@@ -81,7 +81,7 @@ def with_new_names(ini: IniFile, names: Mapping[str, str]) -> tuple[IniFile, tup
                 f"options together under [{new}], and remove [{old}]"
             )
     warnings = tuple(
-        f"{ini.at(old)}: [{old}] is now called [{new}]; rename it: the next release does not read it any more"
+        f"{ini.at(old)}: [{old}] is now called [{new}]; rename it: the next release no longer reads the former name"
         for old, new in former.items()
     )
     sections = {former.get(section, section): options for section, options in ini.sections.items()}

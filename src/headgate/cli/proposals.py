@@ -124,7 +124,7 @@ class WorkTree:
 def propose(remote: str, branch: str, force: bool, topic: str) -> None:
     """Propose the commit that is checked out, as the change TOPIC: push it to refs/for/<branch>/<topic>.
 
-    To propose TOPIC again creates a new patchset.  A change of somebody else is not overwritten without --force.
+    Proposing TOPIC again creates a new patchset.  Without --force, somebody else's change is not overwritten.
     Without TOPIC, the topic is the name of your branch, or is derived from the commit's subject."""
     asyncio.run(_propose(WorkTree(remote), branch, topic, force=force))
 
@@ -172,7 +172,7 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     ref, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
     proposal = await tree.there(ref)
     if proposal is None:
-        raise UserError(f"there is no proposal {topic} for {branch}; it may have landed already")
+        raise UserError(f"there is no proposal {topic} for {branch}; it may already have landed")
     if not force and not await tree.is_mine(proposal):
         raise UserError(
             f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); to withdraw it anyway, add --force"

@@ -136,7 +136,7 @@ def build_info(
     show_job_output: bool,
     uuid: str | None,
 ) -> None:
-    """Show the build UUID: its facts, or its log, artifacts or inventory."""
+    """Show the build UUID: its details, or its log, artifacts or inventory."""
     wanted = uuid or named
     if not wanted:
         raise click.UsageError("give the UUID of a build")

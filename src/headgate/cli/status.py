@@ -144,7 +144,7 @@ def command(config: str | None, url: str | None, tenant: str | None, once: bool)
 
     def look() -> StatusShape:
         found = at.get(place)
-        # A server of the release before answers the former name alone.
+        # A server of the previous release sends only the former name.
         return msgspec.convert({"problems": found.get("troubles", ()), **found}, StatusShape)
 
     if once or not terminal.moves:

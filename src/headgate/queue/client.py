@@ -35,7 +35,7 @@ class PostOptions(TypedDict, total=False):
     key: str
     """Messages with the same key (and priority) keep their order."""
     partition: int | None
-    """Number of the partition, in place of a key and a priority."""
+    """Number of the partition, instead of a key and a priority."""
     ttl_s: int | None
     """Seconds for which the message is kept."""
     once: str
@@ -43,7 +43,7 @@ class PostOptions(TypedDict, total=False):
     delay_s: float
     """Seconds from posting to delivery; messages posted later to the partition overtake it meanwhile."""
     deliver_at: datetime | None
-    """Time of delivery, with a time zone, in place of `delay_s`."""
+    """Time of delivery, with a time zone, instead of `delay_s`."""
     hold: bool
     """Whether messages posted later to the partition wait until this one is delivered."""
     priority: str | int
@@ -65,8 +65,8 @@ class Queues:
     """Post to the queues of one application: `async with Queues(url, app_key) as queues`."""
 
     def __init__(self, url: str, app_key: str, *, ca: str | Path = "") -> None:
-        """Use a URL that ends with the application, as in http://127.0.0.1:5000/v1/queuey/. `ca` is a file (PEM)
-        with the authority of the server's certificate, when the system does not know it."""
+        """Use a URL that ends with the application, as in http://127.0.0.1:5000/v1/queuey/. `ca` is a PEM file with the
+        CA of the server's certificate, if the system does not trust it."""
         self._url, self._key, self._ca = url, app_key, ca
         self._stack = AsyncExitStack()
         self._client: MessageClient | None = None
@@ -209,7 +209,7 @@ class Calendar:
         try:
             return msgspec.json.decode(found.messages, type=list[Delayed])
         except ValueError as error:
-            raise SourceDown(f"messages are not in the shape of the message API: {error}") from error
+            raise SourceDown(f"messages are not in the form of the message API: {error}") from error
 
     async def withdraw(self, partition: QueuePartition, ids: Sequence[str]) -> int:
         """Withdraw messages and return how many of them had not been delivered yet."""

@@ -73,7 +73,7 @@ class Worker:
         threads: int = 100,
         ca: str | Path = "",
     ) -> None:
-        """Trust `ca`, a file (PEM) with the authority of the server's certificate, when the system does not know it."""
+        """Trust `ca`, a PEM file with the CA of the server's certificate, if the system does not trust it."""
         self._ca = ca
         self._url, self._headers = url.rstrip("/"), {"Authorization": f"Application {app_key}"}
         self._jobs, self._context, self._group, self._ttl_s = tuple(jobs), context, group, ttl_s
@@ -83,7 +83,7 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`, or until a job raises StopWorker: running jobs end, then everything is given back.
-        Raise JobExit when a job wanted the process to end, Stuck when too many jobs cannot be stopped."""
+        Raise JobExit if a job ended the process, Stuck when too many jobs cannot be stopped."""
         # More than the server may hold a request open, or every wait would end as a failure.
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)
         trust = trusting(*([Path(self._ca)] if self._ca else ())) or True
@@ -175,8 +175,8 @@ class Worker:
         lost.set()
 
     async def _tried(self, of: JobFunction, one: Handed) -> dict[str, Any]:
-        """Return the outcome to report for a message. Raise StopWorker, JobExit, Stuck: these are no failures of
-        the message."""
+        """Return the outcome to report for a message. Raise StopWorker, JobExit, Stuck: these are not failures of the
+        message."""
         message = Message(one.message_id, one.body, one.partition, one.timestamp, of.queue, one.attempt)
         failure: dict[str, Any] = {"message_id": one.message_id}
         try:

@@ -80,7 +80,7 @@ def ticks_of_unix(text: str) -> int:
     seconds, _, part = text.partition(".")
     ticks = int(seconds) * TICKS_A_SECOND + int(f"{part[:7]:0<7}") + UNIX_EPOCH_TICKS
     if ticks > TICKS_MAX:
-        raise ValueError(f"{text!r} is further in the future than a message id can say")
+        raise ValueError(f"{text!r} is further in the future than a message id can represent")
     return ticks
 
 

@@ -54,7 +54,8 @@ class TimeLimit(Exception):
 
 
 class Failed(Exception):
-    """Report that the job failed as often as its policy allows; the last time, its process could no longer say so."""
+    """Report that the job failed as often as its policy allows, when the exception of the last failure is no longer
+    known."""
 
 
 class Vanished(Exception):

@@ -21,7 +21,7 @@ TTL_MAX_S = 1 << 25
 DEAD_LETTERS = "headgate_dead_letters"
 """Queue of the messages that workers of the application gave up."""
 RESERVED = (DEAD_LETTERS, "qdo_error", "qdo_status")
-"""Beginnings of the names of queues that no job may process."""
+"""Prefixes of the names of queues that no job may process."""
 QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
 PRIORITIES_MAX = 10
 PRIORITIES_USUAL = 3
@@ -53,7 +53,7 @@ def partition_of_key(key: str, partitions: int) -> int:
 def parse_partition(text: str) -> QueuePartition:
     """Parse `<queue>`, `<queue>:<n>` or, as in old configuration files, `<queue>-<n>` with a queue of 32 hex digits.
     Raise ValueError."""
-    # The last colon, although names have none: what is wrong before it then appears in the error as it was written.
+    # Split at the last colon, although names have none: an error then quotes everything before it unchanged.
     queue, colon, number = text.rpartition(":")
     if not colon:
         old = re.fullmatch(r"([0-9a-f]{32})-([0-9]{1,3})", text)
@@ -161,7 +161,7 @@ def assign(workers: Collection[str], partitions: Iterable[L], held: Mapping[L, s
         keeps.get(held.get(partition, ""), free).append(partition)
     share = _shares(names, len(every), {name: len(has) for name, has in keeps.items()})
     for name in names:
-        # The same partitions for every worker that computes this: the highest of those that are sorted.
+        # Every worker must compute the same result, so choose the last partitions in sorted order.
         free += keeps[name][share[name] :]
         del keeps[name][share[name] :]
     waiting = iter(sorted(free))
@@ -201,6 +201,6 @@ def _shares(names: list[str], count: int, has: Mapping[str, int]) -> dict[str, i
     """Map each worker to the number of partitions that it should have. The larger shares go to workers that have
     most, so that few partitions move."""
     small, larger = divmod(count, len(names))
-    # Counting at most small + 1, the order stays the same while workers give up what they have beyond their shares.
+    # Count at most small + 1, so that the order stays the same while workers give up what exceeds their shares.
     order = sorted(names, key=lambda name: (-min(has[name], small + 1), name))
     return {name: small + (place < larger) for place, name in enumerate(order)}

@@ -159,7 +159,7 @@ NEW = Progress("")
 
 def position(progress: Progress) -> Position:
     """Return the position of `last`. Raise ValueError if it cannot be understood."""
-    # If they differ, another program has moved `last` and left `id` behind: its word counts.
+    # If they differ, another program has moved `last` and left `id` behind, so `last` counts.
     if progress.id and progress.last == str(ticks_of(progress.id)):
         return position_of(progress.id)
     return parse_last(progress.last)

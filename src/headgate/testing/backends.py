@@ -163,7 +163,7 @@ class SimFault(Enum):
     STALL = "the process stops for longer than a session; what it was about to send is sent late"
 
 
-# No Exception, so that no `except Exception` of the services continues on behalf of a dead process.
+# Not an Exception, so that no `except Exception` of the services continues on behalf of a dead process.
 class Dead(BaseException):
     """Report that a process is dead: no handler may run, and nothing is retried."""
 
@@ -239,7 +239,7 @@ class SimLink(WrappedBackend):
         now_s, self._had_fault = asyncio.get_running_loop().time(), True
         if fault in (SimFault.PAUSE, SimFault.STALL):
             self._stalled_until_s = now_s + (SHORT_S if fault is SimFault.PAUSE else LONG_S)
-            # the request is on its way: it arrives whatever becomes of who sent it
+            # the request is on its way: it arrives whatever happens to its sender
             late = asyncio.ensure_future(self._late(ask))
             late.add_done_callback(_heard)  # if its sender has gone, nobody else asks how it ended
             return await asyncio.shield(late)

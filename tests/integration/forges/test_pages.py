@@ -79,7 +79,7 @@ async def test_what_cannot_be_done_is_said(venue: Hosted) -> None:
             assert answer.status_code == 422
             return answer.text
 
-        assert "nobody of that name" in await told(path, who="mallory", does="approve")
+        assert "no person with that name" in await told(path, who="mallory", does="approve")
         assert "needs some text" in await told(path, who="ada", does="comment", text="  ")
         if host.actions.forge in ("Gitea", "GitHub"):
             assert "your own pull" in await told(path, who="ada", does="approve")

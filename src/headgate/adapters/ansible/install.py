@@ -217,7 +217,7 @@ def explained(version: str, place: Path, output: str, more: Path | None = None, 
     begin = f"Ansible {version} cannot be installed{also}: "
     if "DO NOT MATCH THE HASHES" in output:
         names = more if added else "this Headgate"
-        return f"{begin}a file is not the one that {names} names; where did the package index get it? {last}"
+        return f"{begin}a file does not have the hash that {names} lists; where did the package index get it? {last}"
     if any(word in output for word in _UNREACHED):
         own = f", and the same with -r {more}," if more is not None else ""
         return (

@@ -153,7 +153,10 @@ def _unreached(url: str, error: Exception) -> UserError:
     # An untrusted certificate may mean an attacker in the middle, so do not suggest to wait and retry.
     if isinstance(getattr(error, "reason", None), ssl.SSLCertVerificationError):
         return UserError(f"{url}: the server's certificate is not trusted ({error}); set [tls] ca to its CA")
-    return AwayError(f"{url}: Headgate does not answer ({error}); is `headgate run` running?")
+    # urllib wraps the error of the system, which is the part that helps people.
+    why = getattr(error, "reason", error)
+    text = why.strerror or why if isinstance(why, OSError) else why
+    return AwayError(f"{url}: Headgate does not answer ({text}); is `headgate run` running?")
 
 
 def _again_s(error: urllib.error.HTTPError) -> float | None:

@@ -138,7 +138,7 @@ class Process:
     _tenancy: Tenancy | None = None
 
     def shares(self, **parts: Any) -> Context:
-        """Return the context with these fields (see `Context`), which components made from now on share."""
+        """Return the context with these fields (see `Context`), which components created from now on share."""
         self.context = replace(self.context, **parts)
         return self.context
 

@@ -173,7 +173,7 @@ OTHERWISE = (
         "effects: roles of Ansible Galaxy",
     ),
     ReferenceDifference(
-        "`zuul.redactions` has at most 100 lines and 8,000 characters. To return more fails the build.",
+        "`zuul.redactions` has at most 100 lines and 8,000 characters. Returning more fails the build.",
         "test_returned.py",
     ),
     ReferenceDifference(

@@ -87,10 +87,10 @@ def shared() -> dict[str, str]:
 def command(check: bool) -> None:
     """Write the generated pages: reference, manual and completion."""
     made = pages()
-    # A command that was removed or renamed takes its page along.
+    # Pages of commands that were removed or renamed are deleted, too.
     for left in [str(file) for file in SHARED.rglob("*") if file.is_file() and str(file) not in made]:
         if check:
-            say(f"{left} is of no command; run: make docs", err=True)
+            say(f"{left} belongs to no command; run: make docs", err=True)
             sys.exit(1)
         Path(left).unlink()
     for path, text in made.items():

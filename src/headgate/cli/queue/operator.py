@@ -79,7 +79,7 @@ class Operator:
             await backend.close()
 
     async def _ask(self, url: str, partition: QueuePartition, paused: bool | None, seek: str | None) -> None:
-        # A worker of the release before reads `lane`.
+        # A worker of the previous release reads `lane`.
         wanted = {"partition": str(partition), "lane": str(partition), "paused": paused, "seek": seek}
         headers = {"Authorization": f"Application {self.file.key}" if self.file.key else f"Bearer {self.token}"}
         try:
@@ -140,7 +140,7 @@ async def operator(config: str) -> AsyncIterator[Operator]:
         async with MessageClient.open(file.urls, file.key, token, trust_of(file)) as client:
             yield Operator(file, client, token)
     except SourceDown as down:
-        raise UserError(f"the message server: {down}") from down
+        raise UserError(f"{down}; is the message server (`headgate queue serve`) running there?") from down
     except QueueGone as gone:
         raise UserError("there is no such queue; `headgate queue list` shows all queues") from gone
     except PostRefused as refused:

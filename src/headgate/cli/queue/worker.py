@@ -54,7 +54,10 @@ def command(config: str, verbose: bool) -> None:
     once.
     """
     set_up(level="debug" if verbose else "info")
-    file = read_worker_file(Path(config).absolute())
+    path = Path(config).absolute()
+    if not path.exists():
+        raise UserError(f"{path}: no such settings file; name the settings file of the worker with -c FILE")
+    file = read_worker_file(path)
     if not file.job and not any(job for _, job, _ in file.queues):
         say(f"{file.path}: [qdo-worker] sets no job, so there is nothing to do")
         return

@@ -31,7 +31,7 @@ APP, KEY = "demo", "demo"
 
 @asynccontextmanager
 async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator[str]:
-    """Provide the URL to which events are posted."""
+    """Run a message server and a worker; yield the URL to which the gate posts its events."""
     board = await MessageBoard.open(f"sqlite:///{directory / 'messages.sqlite'}")
     heard, stop, bound = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop().create_future()
     app = create_app(board, ApplicationKeys({APP: [KEY]}), stop, MESSAGE_PAGES)
@@ -42,7 +42,7 @@ async def audience(directory: Path, say: Callable[[str], None]) -> AsyncIterator
         yield url
     finally:
         heard.set()
-        await listening  # before its server ends
+        await listening  # the worker must end before its server
         stop.set()
         await works
         await board.close()

@@ -40,13 +40,13 @@ GATE = "gate"
     "--forge",
     type=click.Choice(list(VENUES)),
     default="git",
-    help="Play on plain git; or on this machine on a stand-in for a forge, or a real Gerrit, with pages to look at.",
+    help="Play on plain git, on a local stand-in for a forge, or on a local Gerrit; forges have pages to look at.",
 )
 @click.option(
     "--story",
     type=click.Choice(["gate", "machines"]),
     default="gate",
-    help="Why gating matters; or machines that are burned in before builds get them (needs sshd).",
+    help="gate: why gating matters; machines: new machines are burned in before builds get them (needs sshd).",
 )
 def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story: str) -> None:
     """Play a scenario that shows what Headgate does.  The exit status is 0 only if everything is as expected."""
@@ -69,7 +69,7 @@ async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
         play = DemoPlay(root, venue, terminal.print)
         if not await asyncio.to_thread(play.without_gate):
             return 1
-        # Cloned before anything lands, since it starts where the gate does.
+        # Clone before anything lands: the comparison must start from the same commits as the gate.
         serial = await asyncio.to_thread(SerialTester, root / "serial", venue.clone)
         return await _gate(root, play, serial, venue, keep, verbose, terminal)
 
@@ -77,9 +77,9 @@ async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
 async def _gate(
     root: Path, play: DemoPlay, serial: SerialTester, venue: Venue, keep: bool, verbose: bool, terminal: Terminal
 ) -> int:
-    """Play the scenario of the gate, and return the exit status; a signal ends all of it."""
+    """Play the scenario of the gate, and return the exit status. A signal ends everything that it started."""
     stop, served = asyncio.Event(), asyncio.Event()
-    # Handlers of this loop, before anything starts: an interrupt must end jobs and servers, too.
+    # Install handlers before anything starts: an interrupt must also end jobs and servers.
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with process(read(root / "headgate.conf"), stop) as system:
@@ -93,19 +93,19 @@ async def _gate(
         scenario = asyncio.ensure_future(_scenario(play, serial, venue, system, served, terminal))
         try:
             await asyncio.wait([running, scenario], return_when=asyncio.FIRST_COMPLETED)
-            # The system alone ended: a signal, or an error, which awaiting it raises.
+            # Only the system has ended: by a signal, or by an error, which awaiting it raises.
             if not scenario.done():
                 await running
                 terminal.print()
-                terminal.print("The demo was stopped before its end.")
+                terminal.print("The demo was interrupted.")
                 return INTERRUPTED
             if keep:
                 for line in venue.next_steps():
                     terminal.print(line)
-                terminal.print(f"The pages stay at {system.context.pages.url}/ until you press Ctrl-C")
+                terminal.print(f"The pages stay up at {system.context.pages.url}/ until you press Ctrl-C")
                 await running
             else:
-                terminal.print("Your turn: headgate demo --keep leaves the page open; -v prints events.")
+                terminal.print("Your turn: headgate demo --keep keeps the pages running; -v prints events.")
         finally:
             # Stop the system before the scenario's result is read: its error, if any, must not leave processes behind.
             stop.set()
@@ -118,14 +118,14 @@ async def _scenario(
     play: DemoPlay, serial: SerialTester, venue: Venue, system: Process, served: asyncio.Event, terminal: Terminal
 ) -> bool:
     """Play the changes through the gate and then one by one; return whether all tests pass afterwards."""
-    # With port 0, the address that is printed below is known only now.
+    # With port 0, the address that is printed below is known only once the pages are served.
     await served.wait()
     tenants = system.scheduler.tenants if system.scheduler else {}
-    # Without the layouts the first pushes would start nothing.
+    # Until the layouts are loaded, pushes would start nothing.
     await asyncio.gather(*(tenant.loaded.wait() for tenant in tenants.values()))
     await venue.attend(system)
     terminal.print()
-    terminal.print(f"With Headgate, both are approved, and six more changes: {system.context.pages.url}/")
+    terminal.print(f"With Headgate, these two and six more are approved: {system.context.pages.url}/")
     await play.propose()
     status, begun_s = Status(system.context, tenants), time.monotonic()
     most = 0
@@ -141,7 +141,7 @@ async def _scenario(
         finally:
             await end(outcomes)
     took_s = time.monotonic() - begun_s
-    terminal.print(f"All take {took_s:.1f} s, as up to {most} are tested at once, each on what is ahead of it.")
+    terminal.print(f"All take {took_s:.1f} s: up to {most} are tested at once, each on top of those ahead of it.")
     failures = await asyncio.to_thread(play.heads_fail)
     serial_s, as_expected = await _measured(play, serial)
     heads = f"The heads {'FAIL' if failures else 'pass'} all tests together."
@@ -152,10 +152,11 @@ async def _scenario(
 
 
 async def _measured(play: DemoPlay, serial: SerialTester) -> tuple[float, bool]:
-    """Test the first changes one by one, and return the seconds that this took and whether the expected ones passed."""
+    """Test the first changes one by one; return the seconds that this took, and whether exactly the expected ones
+    passed."""
     begun_s, good = time.monotonic(), True
     for played in play.changes[:SERIAL_CHANGES]:
-        # A thread for each change: an interrupt waits for the end of one, not of all.
+        # Use one thread per change: an interrupt then waits only for the current one.
         passes = await asyncio.to_thread(serial.passes, played.proposed)
         good = good and passes == (played.expected == "landed")
     return time.monotonic() - begun_s, good
@@ -175,7 +176,7 @@ def tested(status: StatusShape) -> int:
 
 
 def _verdict(play: DemoPlay, heads_good: bool, verbose: bool, terminal: Terminal) -> int:
-    """Print the counts and, with `verbose`, the whole answer to each rejected change; return the exit status."""
+    """Print the counts and, with `verbose`, the complete answer to each rejected change; return the exit status."""
     for played in play.changes:
         if verbose and played.outcome == "rejected":
             terminal.print()

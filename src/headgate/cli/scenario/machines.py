@@ -1,4 +1,4 @@
-"""Show an inventory of machines: two for one job (`headgate inventory demo`), and two that are burned in."""
+"""Demonstrate machines of the inventory: two for one job (`headgate inventory demo`), and two that are burned in."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ PAIR = """
         echo {{ inventory_hostname }} is {{ headgate_machine }}, reached at port $port
 """
 GOOD, SHORT = "1" * 32, "2" * 32
-"""Ids of a machine that has what was sold, and of one that has less."""
+"""Ids of a machine with the cores that its record claims, and of one with fewer."""
 LAB = """
 [connection lab]
 driver = inventory
@@ -140,9 +140,9 @@ INTEGRATION = """
 
 @contextmanager
 def two_servers(root: Path) -> Iterator[tuple[Lab, list[int]]]:
-    """Provide two ssh servers and their ports.  Raise UserError where there is no sshd."""
+    """Start two ssh servers; yield them and their ports. Raise UserError if there is no sshd."""
     if program() is None:
-        raise UserError("this needs sshd: apt-get install openssh-server")
+        raise UserError("this demonstration needs sshd: apt-get install openssh-server")
     with ExitStack() as stack:
         lab = Lab(root / "lab")
         yield lab, [stack.enter_context(lab.server()) for _ in range(2)]
@@ -158,12 +158,13 @@ def repositories_of(root: Path, config: Mapping[str, str]) -> Repositories:
 
 @asynccontextmanager
 async def running(root: Path, settings: str, tenants: str, furnish: Furnish) -> AsyncIterator[Process]:
-    """Provide everything, once the pages are served; `furnish` is called before anything runs."""
+    """Run everything inside the context, which begins once the pages are served. Call `furnish` before anything
+    runs."""
     (root / "headgate.conf").write_text(settings)
     (root / "tenants.yaml").write_text(tenants)
     stop, served = asyncio.Event(), asyncio.Event()
     async with process(read(root / "headgate.conf"), stop) as system:
-        # Objects are there before the launcher starts, as in an inventory that somebody has kept for long.
+        # Create the objects before the launcher starts, as in an inventory that already exists.
         await system.inventory.begin()
         await system.inventory.admin.create_partition(ROOT, Partition(SITE, "site1"))
         provider = Object(SITE, PROVIDER, "", "6" * 32, "racks", {"kind": "static"})
@@ -186,8 +187,8 @@ async def add_machine(system: Process, uuid: str, name: str, properties: Mapping
 
 
 async def land_change(system: Process, repositories: Repositories) -> bool:
-    """Propose a change of the application, approve it, and wait until its machines are clean again; return whether
-    its branch has it."""
+    """Propose a change to the application, approve it, and wait until its machines are clean again; return whether it
+    landed."""
     commit = repositories.propose("app", "greet", {"hello": "hi\n"})
     repositories.approve("app", "greet")
     context = system.context
@@ -199,13 +200,13 @@ async def land_change(system: Process, repositories: Repositories) -> bool:
 
 
 async def until(system: Process, holds: Callable[[], bool]) -> None:
-    """Wait until the condition holds in the mirror. Raise UserError when that takes too long."""
+    """Wait until the condition holds in the mirror. Raise UserError if that takes too long."""
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not holds():
                 await system.context.mirror.moved(system.context.mirror.moves)
     except TimeoutError as error:
-        raise UserError(f"demo: it is not done after {DEADLINE_S:.0f} s") from error
+        raise UserError(f"demo: not finished after {DEADLINE_S:.0f} s") from error
 
 
 def log_lines(root: Path) -> list[str]:
@@ -258,7 +259,7 @@ async def _play(root: Path, lab: Lab, ports: list[int], terminal: Terminal) -> i
         marks = await _burned_in(system, lab, ports, terminal)
         _step(terminal, "a change is approved; its job asks for a machine that is ready")
         landed = await land_change(system, repositories)
-        _step(terminal, "it ran on m1, and landed; the machine is clean again")
+        _step(terminal, "the job ran on m1, and the change landed; the machine is clean again")
     used = {line.rpartition(" ")[2] for line in log_lines(root) if "this ran on " in line and "echo" not in line}
     good = sum("burned-in" in mark for mark in marks)
     print(f"\ndemo: burned in {good}, broken {len(marks) - good}, landed {int(landed)}", flush=True)
@@ -270,23 +271,23 @@ def _step(terminal: Terminal, text: str) -> None:
 
 
 async def _nothing(_: Process) -> None:
-    """Do nothing: there is no machine yet."""
+    """Do nothing: the scenario adds its machines later."""
 
 
 async def _burned_in(system: Process, lab: Lab, ports: list[int], terminal: Terminal) -> list[dict[str, str]]:
     """Add two new machines, and return the marks on each."""
     taken = system.context.map.cache.connection("lab").occasions.taken.path
-    # Wait until the connection has its first position: an object added before it would start nothing.
+    # Wait until the connection has its first position: an object that is added before that would start nothing.
     await until(system, lambda: bool(system.context.mirror.under(taken)))
     for uuid, name, cores, port in ((GOOD, "m1", "1", ports[0]), (SHORT, "m2", "4096", ports[1])):
         await add_machine(system, uuid, name, {"cores": cores, **lab.properties(port)})
-        _step(terminal, f"{name} is added, sold with {cores} cores; nobody may claim it yet")
+        _step(terminal, f"{name} is added, with {cores} cores according to its vendor; no build may use it yet")
     found = []
     for uuid in (GOOD, SHORT):
         marks = dict[str, str]()
         async with asyncio.timeout(DEADLINE_S):
             while not marks:
-                # The revision is taken before the look: a change in between is then not missed.
+                # Read the revision first: a change in between is then not missed.
                 revision = system.inventory.journal.revision
                 object, _ = await system.inventory.get(ROOT, uuid)
                 marks = {key: value for key, value in object.properties.items() if key in ("burned-in", "broken")}

@@ -1,4 +1,4 @@
-"""Play the demonstration at a venue: two changes without a gate, then changes through a gate, each with its outcome."""
+"""Play the demonstration at a venue: two changes without a gate, then eight through a gate, each with its outcome."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from headgate.testing.repositories import run_git
 OUTCOME_TIMEOUT_S = 90.0
 LOOK_INTERVAL_S = 0.1
 SERIAL_CHANGES = 4
-"""Number of changes that are tested one by one: the first ones, since all of them take too long for a demonstration."""
+"""Number of changes to test one by one, beginning with the first; all of them would take too long for a
+demonstration."""
 SERIAL_JOBS = (files.UNIT, files.TOGETHER)
-"""The scripts of the jobs that each of these has in the gate, in their order."""
+"""Scripts of the jobs that each of these changes runs in the gate, in order."""
 _REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
-"""Forms of the line of an answer that names the error."""
+"""Match the line of an answer that names the error."""
 _REASON_END = "; known are "
-"""What follows in such a line is in the complete answer."""
+"""Text at which such a line is cut; the complete answer has the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Venue(Protocol):
 
     @property
     def settings(self) -> str:
-        """Return the sections of its connections for the settings file."""
+        """Return the sections for the settings file that declare its connections."""
         ...
 
     @property
@@ -59,7 +60,7 @@ class Venue(Protocol):
         """Make the repositories."""
 
     async def attend(self, system: Process) -> None:
-        """Take note that Headgate runs, and at which address."""
+        """Note that Headgate is running, and its address."""
 
     async def propose(
         self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
@@ -68,7 +69,7 @@ class Venue(Protocol):
         ...
 
     async def checked(self, changes: Sequence[DemoChange]) -> None:
-        """Wait until each change has been checked, on venues where people wait for that."""
+        """Wait until each change has been checked, if people at this venue wait for that."""
 
     async def approve(self, change: DemoChange) -> None:
         """Approve the change."""
@@ -82,11 +83,11 @@ class Venue(Protocol):
         ...
 
     def clone(self, project: str) -> Path:
-        """Return the repository to clone in order to see what landed."""
+        """Return the repository to clone to see what landed."""
         ...
 
     def next_steps(self) -> Sequence[str]:
-        """Return lines about what people can look at and do afterwards."""
+        """Return lines that suggest what to look at and do next."""
         ...
 
 
@@ -103,7 +104,7 @@ PERIMETER = Merged("api", "Compute perimeters with core.add", {"api.py": files.U
 
 
 def merge(clone: Path, change: Merged) -> None:
-    """Merge the change into the branch of a clone. Raise RuntimeError when git refuses."""
+    """Merge the change into the branch of a clone. Raise RuntimeError if git refuses."""
     run_git("checkout", "-q", "-B", "change", at=clone)
     for path, text in change.content.items():
         (clone / path).write_text(text)
@@ -117,12 +118,13 @@ class Trial:
     """Run the tests of all repositories on the heads of their branches, with changes merged into them."""
 
     def __init__(self, root: Path, clone: Callable[[str], Path]) -> None:
-        """Set up the trial: `clone` returns what to clone for a project; clones are below `root` while tests run."""
+        """Set up the trial: `clone` returns the repository to clone for a project; clones are below `root` while tests
+        run."""
         self._root, self._clone = root, clone
 
     def failures(self, *changes: Merged) -> Sequence[str]:
         """Return the lines that say why tests fail with these changes merged by git; empty if all pass. Raise
-        RuntimeError when git refuses to merge."""
+        RuntimeError if git refuses to merge."""
         with tempfile.TemporaryDirectory(dir=self._root) as name:
             place = Path(name)
             for project in files.CODE:
@@ -138,7 +140,7 @@ class Trial:
             done = subprocess.run(
                 [sys.executable, "-B", "-m", "unittest", "discover", "-p", "test_*.py"],
                 cwd=place / project,
-                # Without the user's environment, whose PYTHONPATH might have other modules of these names.
+                # Ignore the user's environment: its PYTHONPATH might contain other modules of these names.
                 env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -149,16 +151,16 @@ class Trial:
                 excerpt.begin()
                 excerpt.hear(done.stdout.splitlines())
                 excerpt.settle()
-                found += excerpt.text().splitlines() or [f"the tests of {project} end with {done.returncode}"]
+                found += excerpt.text().splitlines() or [f"the tests of {project} ended with status {done.returncode}"]
         return found
 
 
 class SerialTester:
-    """Merge changes and run their jobs, each after the one before it has ended and on top of those that passed."""
+    """Merge changes and run their jobs one after the other, each on top of those that passed."""
 
     def __init__(self, place: Path, clone: Callable[[str], Path]) -> None:
-        """Set up the tester with clones of all repositories, as they are now, below `place`; `clone` returns what to
-        clone for a project."""
+        """Clone all repositories, in their current state, below `place`. A call of `clone` returns what to clone for a
+        project."""
         self._place, self._source = place, place / "src" / "demo.example"
         self._source.mkdir(parents=True)
         for project in files.CODE:
@@ -168,7 +170,7 @@ class SerialTester:
             script.write_text(text.replace("{owner}", ""))
 
     def passes(self, change: Merged) -> bool:
-        """Run the jobs of the change, and return whether all pass; then it stays merged."""
+        """Run the jobs of the change, and return whether all pass; if so, it stays merged."""
         clone = self._source / change.project
         merge(clone, change)
         good = all(self._run(script, clone) for script in self._scripts)
@@ -180,7 +182,7 @@ class SerialTester:
         command = ["sh", str(script)]
         environment = {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
-            "PYTHONDONTWRITEBYTECODE": "1",  # a file that git does not know would be in the next change
+            "PYTHONDONTWRITEBYTECODE": "1",  # an untracked file would become part of the next change
             "ZUUL_SRC_ROOT": str(self._source.parent),
             RESULT_VARIABLE: str(self._place / "results.json"),
         }
@@ -201,7 +203,7 @@ class Played:
 
     @property
     def shown(self) -> bool:
-        """Return whether the outcome is known and gets a line of its own; the other changes share one."""
+        """Return whether the outcome is known and gets a line of its own; all other changes share one line."""
         return self.outcome == "rejected" or (self.outcome == "landed" and self.proposed == RENAME)
 
     @property
@@ -236,14 +238,14 @@ class DemoPlay:
     def without_gate(self) -> bool:
         """Merge the two changes that break each other, as people do without a gate, and print the result. Return
         whether the tests fail with both, and with neither alone."""
-        self._say("Three repositories need each other: app calls api, and api calls core.")
-        self._say("Two people each write a change; alone, each passes all tests:")
+        self._say("Three repositories depend on each other: app calls api, and api calls core.")
+        self._say("Two people write one change each; each change alone passes all tests:")
         good = True
         for change in (RENAME, PERIMETER):
             failures = self._trial.failures(change)
             good = good and not failures
             self._say(f"  {change.project:4}  {change.title:36}  {'FAILS' if failures else 'passes'}")
-        self._say("Without a gate both are merged. Git sees no conflict, and master is red:")
+        self._say("Without a gate, both are merged. Git sees no conflict, but master now fails:")
         lines = self._trial.failures(RENAME, PERIMETER)
         for line in lines[:2]:
             self._say(f"  {line}")
@@ -256,7 +258,7 @@ class DemoPlay:
         await self._propose(RENAME.project, "rename-add", dict(RENAME.content), RENAME.title)
         await self._propose(PERIMETER.project, "perimeter", dict(PERIMETER.content), PERIMETER.title, "rejected")
         await self._propose("app", "license", {"LICENSE": "Do what you like.\n"}, "Add a licence")
-        # A change that needs another one is proposed after it: its footer names the other's address.
+        # Propose a change after the one that it depends on, because its footer contains the other's address.
         sub = {"core_sub.py": files.WITH_SUB, "test_own_sub.py": files.TEST_SUB}
         first = await self._propose("core", "sub", sub, "Subtract")
         gap = {"api_gap.py": files.USES_SUB, "test_gap.py": files.TEST_GAP}
@@ -264,18 +266,18 @@ class DemoPlay:
         await self._propose("app", "broken", {"zuul.yaml": files.BROKEN}, "Run a job that nobody defined", "rejected")
 
     async def answers(self) -> None:
-        """Approve all of them, and wait for the answer to each."""
+        """Approve all changes, and wait for the outcome of each."""
         await self._approve()
         await self._outcomes()
 
     async def _approve(self) -> None:
         """Approve the changes one after the other, waiting until Headgate has seen each. Repositories are watched
-        separately: changes approved at the same moment may be seen in another order, and that decides which of two
-        that break each other fails."""
+        separately, so changes that are approved at the same moment may be seen in any order, and the order decides
+        which of two conflicting changes fails."""
         await self._venue.checked([played.change for played in self.changes])
         for played in self.changes:
             await self._venue.approve(played.change)
-            # Nobody has to hear the last one: there is no later approval whose order could be wrong.
+            # Do not wait for the last one: no later approval could overtake it.
             if played is not self.changes[-1]:
                 await self._venue.heard(played.change)
 
@@ -284,7 +286,8 @@ class DemoPlay:
         end = time.monotonic() + OUTCOME_TIMEOUT_S
         while time.monotonic() < end and any(played.outcome == "lost" for played in self.changes):
             waiting = [played for played in self.changes if played.outcome == "lost"]
-            # The last one first: one ahead of an answered change is answered, too, and is printed before it.
+            # Query the last change first: if it has an outcome, those ahead of it have theirs, too, and are printed
+            # before it.
             for played in reversed(waiting):
                 outcome, played.note = await self._venue.look(played.change)
                 played.outcome = outcome or "lost"

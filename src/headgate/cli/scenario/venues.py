@@ -1,4 +1,4 @@
-"""List the venues of `headgate demo`, and play on plain git, where results are read from git alone."""
+"""List the venues of `headgate demo`, and play on plain git, where all results are read from git."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ baseurl = hub
 canonical_hostname = demo.example
 """
 QUEUE_REPORTS = "\n      told: {}"
-"""Lines that make a pipeline report to the queues, too."""
+"""Configuration that makes a pipeline report to the message queues, too."""
 QUEUES = """\
 
 [published_events]
@@ -122,7 +122,7 @@ class PlainGit:
         assert self._system is not None, "Headgate runs by now"
         mirror, commit = self._system.context.mirror, self._commits[change]
         change_states = ChangeStates(self._system.context.map, mirror, tuple(self._system.settings.connections))
-        # Without an approval in time the outcome itself shows what is wrong.
+        # If the approval is not seen in time, the outcome shows it.
         with suppress(TimeoutError):
             async with asyncio.timeout(SEEN_TIMEOUT_S):
                 while all(known.approved != commit for known in change_states.now().values()):
@@ -153,7 +153,7 @@ class PlainGit:
 
 @asynccontextmanager
 async def plain(root: Path, say: Say) -> AsyncIterator[PlainGit]:
-    """Provide plain git; with `say`, also a message server and a worker, which prints through it what happens."""
+    """Provide plain git; with `say`, also a message server and a worker that prints events with it."""
     repositories = Repositories(root)
     if say is None:
         yield PlainGit(repositories, CONNECTION, PIPELINES.format(reports=""))
@@ -170,7 +170,7 @@ def _nothing(what: str, style: Style = "") -> None:
 
 
 def _host(forge: str, module_name: str = "standins") -> Callable[[Path], Any]:  # the type of the module's function
-    """Return a function that opens a forge below a directory; it imports the forge's module when called."""
+    """Return a function that opens a forge below a directory, and imports the forge's module only then."""
 
     def opened(root: Path) -> Any:  # as above
         with needing(f"headgate demo --forge {forge}", "demo"):
@@ -194,11 +194,11 @@ def _hosted(host: Callable[[Path], AbstractAsyncContextManager[Host]]) -> Opened
 STAND_INS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[StandIn]]] = {
     forge: _host(forge) for forge in ("gitea", "github", "gitlab", "pagure")
 }
-"""Name of a forge -> opens a stand-in for it below a directory."""
+"""Name of a forge -> function that opens a stand-in for it below a directory."""
 HOSTS: Mapping[str, Callable[[Path], AbstractAsyncContextManager[Host]]] = {
     **STAND_INS,
     "gerrit": _host("gerrit", "gerrit"),
 }
-"""The same, with forges that are real."""
+"""The same for real forges."""
 VENUES: Mapping[str, Opened] = {"git": plain, **{name: _hosted(HOSTS[name]) for name in sorted(HOSTS)}}
-"""Name of a venue -> opens it below a directory, and prints what happens there."""
+"""Name of a venue -> function that opens it below a directory, and prints what happens there."""

@@ -104,7 +104,7 @@ def import_(config: str | None, store: str, file: Path) -> None:
         backend = await open_url(url)
         try:
             await check_empty(backend)
-            # Before the entries: if it fails, the same command can be repeated, for the store is still empty.
+            # Before the entries: if it fails, the same command can be repeated, because the store is still empty.
             count = await _with_logs(logs, log_records(lines)) if logs else 0
             return count, await restore(backend, found, _numbered)
         finally:
@@ -168,19 +168,19 @@ def _filled(history: str, file: Path) -> str:
             count = fill(history, chain([first], history_lines))
     except HistoryError as error:
         raise UserError(f"the entries were imported, but not the history: {error}") from error
-    return "history not imported: the database has one already" if count is None else f"{count} history rows imported"
+    return "history not imported: the database already has one" if count is None else f"{count} history rows imported"
 
 
 async def _with_logs(logs: LogStore, found: Iterable[Record]) -> int:
-    """Put the records into the log store, and return the number of those that it lacked. Raise UserError."""
+    """Put the records into the log store, and return the number of those that were missing there. Raise UserError."""
     try:
         return await put_back(logs, found)
     except LogStoreError as error:
-        raise UserError(f"records of logs cannot be put back: {error}; nothing else was imported") from error
+        raise UserError(f"records of logs cannot be restored: {error}; nothing else was imported") from error
 
 
 def _streamed(found: AsyncGenerator[Record, None]) -> Generator[Record, None, None]:
-    """Yield what an asynchronous generator yields, each when it is needed."""
+    """Yield the items of an asynchronous generator, each only when it is needed."""
 
     async def following() -> Record | None:
         return await anext(found, None)

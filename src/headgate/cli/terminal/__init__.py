@@ -1,1 +1,1 @@
-"""Print styled lines, tables and live screens; control characters in text of others are made harmless here."""
+"""Print styled lines, tables and live screens; this package also makes control characters in others' text harmless."""

@@ -213,7 +213,7 @@ class LiveDrawing:
 
     def _painted(self, lines: list[Text], width: int) -> str:
         """Return text that overwrites the lines without erasing them first, which would flicker. Full-width lines are
-        erased first nevertheless: to erase the rest of the line afterwards would remove their last character."""
+        still erased first: erasing the rest of the line afterwards would remove their last character."""
         *most, last = lines or [Text()]
         shown = [(line.painted(self._terminal.styles), line.columns < width) for line in most]
         over = (f"{text}{ERASE_LINE}" if short else f"{ERASE_LINE}{text}" for text, short in shown)

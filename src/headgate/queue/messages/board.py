@@ -31,9 +31,7 @@ def opener(url: str) -> Open:
         with needing("PostgreSQL", "postgresql"):
             from headgate.queue.messages.postgres import PostgresDatabase
         return lambda: PostgresDatabase(url)
-    raise UserError(
-        f"{shown(url)!r} is not a database for messages; it is sqlite:///FILE or postgresql://USER@HOST/NAME"
-    )
+    raise UserError(f"{shown(url)!r} cannot store messages; use sqlite:///FILE or postgresql://USER@HOST/NAME")
 
 
 T = TypeVar("T")
@@ -166,7 +164,7 @@ class MessageBoard:
 
     async def change(self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False) -> T:
         """Call a write function, such as those of `leases`; the result is durable. Raise what it raises. `soon`:
-        afterwards, something may be due earlier than the next planned look."""
+        afterwards, something may be due before the next planned check."""
         answer: T = await self._write(lambda database: work(database, self._moment()), app)
         if soon:
             self._later.set()
@@ -211,7 +209,7 @@ class MessageBoard:
 
     async def _keep_delivering(self) -> None:
         while True:
-            # Cleared before the look: a message postponed during it sets the event again, and the wait below ends at
+            # Clear it before the check: a message that is postponed meanwhile sets it again, and the wait below ends at
             # once.
             self._later.clear()
             wait_s = LOOK_INTERVAL_S
@@ -230,7 +228,7 @@ class MessageBoard:
                 await self._deliver(lambda database: later.deliver(database, self.now_ns(), self._node))
             if schedule_ms is not None and schedule_ms <= now_ms:
                 await self._deliver(lambda database: schedules.post_due(database, self._moment()))
-            # The default is any long time: the caller looks again after LOOK_INTERVAL_S at the latest.
+            # The default is any long time: the caller checks again after LOOK_INTERVAL_S at the latest.
             next_ms = min((ms for ms in (later_ms, schedule_ms) if ms is not None), default=now_ms + 3_600_000)
             if next_ms > now_ms:
                 return (next_ms - now_ms) / 1000
@@ -273,7 +271,7 @@ class MessageBoard:
             group = self._waiting.group()
             try:
                 answers = await loop.run_in_executor(self._threads[1], self._answers, [one.work for one in group])
-            # All exceptions: a caller without an answer would wait for ever.
+            # Catch all exceptions: a caller without an answer would wait for ever.
             except Exception as error:
                 answers = [error] * len(group)
             for write, answer in zip(group, answers, strict=True):

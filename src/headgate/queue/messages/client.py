@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -165,7 +166,7 @@ class MessageClient:
 
     async def create(self, queue: str, partitions: int = 1, priorities: int = 1) -> None:
         try:
-            # Asked first, because a POST for a queue that exists would change its settings.
+            # Query it first, because a POST for a queue that exists would change its settings.
             await self.ask("GET", f"/{quote(queue)}", {"limit": "1"})
         except messages.QueueGone:
             form = {"queue_name": queue, "partitions": str(partitions)}
@@ -225,7 +226,7 @@ class MessageClient:
                     return _checked(url, answer.status, await answer.read(), again)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
                 down = messages.SourceDown(f"{url}: {_text(error)}")
-                # To the end of the line: the next request does not wait for the same dead server again.
+                # Move it to the end of the list, so that the next request does not wait for the same dead server again.
                 self._urls = [*(one for one in self._urls if one != url), url]
             except aiohttp.ClientError as error:
                 raise messages.SourceDown(f"{url}: {_text(error)}") from error
@@ -278,7 +279,7 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
     try:
         answer = msgspec.json.decode(body, type=QueueResponse)
     except (msgspec.DecodeError, ValueError) as error:
-        raise messages.SourceDown(f"{url} answers {status}, and not in the shape of the message API") from error
+        raise messages.SourceDown(f"{url} answers {status}, but not in the form of the message API") from error
     if status < 300:
         return answer
     text = msgspec.json.encode(answer.error_msg).decode()
@@ -331,6 +332,9 @@ def _one(partition: QueuePartition, id: str) -> str:
 
 
 def _text(error: BaseException) -> str:
+    # The text of aiohttp has internals of its own; the number of the system's error is enough.
+    if type(error) is aiohttp.ClientConnectorError and (error.os_error.errno or 0) > 0:
+        return f"cannot connect: {os.strerror(error.os_error.errno or 0)}"
     return str(error) or type(error).__name__
 
 
@@ -348,4 +352,4 @@ def _shaped(raw: msgspec.Raw, kind: Any, what: str = "a lease is") -> Any:  # de
     try:
         return msgspec.json.decode(raw, type=kind)
     except ValueError as error:
-        raise messages.SourceDown(f"{what} not in the shape of the message API: {error}") from error
+        raise messages.SourceDown(f"{what} not in the form of the message API: {error}") from error

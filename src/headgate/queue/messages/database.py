@@ -159,8 +159,8 @@ class SqliteDatabase:
         self.growth = PartitionGrowth()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # Before SQLite opens it: the journal and its index get the mode of the database file, and bodies are nobody
-            # else's.
+            # Set the mode before SQLite opens the file: the journal and its index get the same mode, and nobody else
+            # may read bodies.
             private_file(path)
             self._connection = apsw.Connection(str(path))
             # SQLite reports a locked file at once by default, as while another process checkpoints or writes.

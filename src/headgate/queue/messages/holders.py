@@ -87,7 +87,7 @@ class LeaseRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeaseMoment:
-    """Hold a transaction's view of time and chance."""
+    """Hold the time and the random number that a transaction uses."""
 
     now_ns: int
     node: int
@@ -251,7 +251,7 @@ def _bury(
     try:
         (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
     except NoQueue as error:
-        # Another server removes the queue just now. As an answer to the caller, this would keep half of the outcome.
+        # Another server has just removed the queue. An answer to the caller would commit half of the outcome.
         raise DataRefused("the queue of dead letters has just been removed") from error
     if isinstance(answer, Exception):
         raise AssertionError("the queue was made, and a key comes with one message") from answer

@@ -294,7 +294,7 @@ class _PartitionReport:
 
 
 def _waiting(database: Database, held: holders.HeldLease) -> set[str]:
-    """Return the ids of messages that wait for another try."""
+    """Return the ids of messages that wait for a retry."""
     return {id for (id,) in database.execute(f"select id from tried where {holders.PLACE} and due_ms > 0", held.place)}
 
 
@@ -342,7 +342,7 @@ def _check(
     """Check that no message is skipped, and that only fetched messages are named. Raise InvalidPost."""
     past = {id for id in named if position_of(id) <= held.at} - waiting
     if past:
-        raise InvalidPost({"done": f"{min(past)} is done already, and waits for no other try"})
+        raise InvalidPost({"done": f"{min(past)} is already done, and waits for no retry"})
     if not ahead:
         return
     if ahead[-1] > held.ahead:

@@ -90,10 +90,10 @@ def create(database: Database, app: str, wanted: QueueRecord) -> None:
 
 def _update(database: Database, app: str, known: QueueRecord, wanted: QueueRecord) -> None:
     if wanted.partitions < known.partitions:
-        raise InvalidPost({"partitions": f"a queue keeps its partitions: it has {known.partitions}"})
+        raise InvalidPost({"partitions": f"a queue cannot lose partitions: it has {known.partitions}"})
     if wanted.priorities != known.priorities:
         raise InvalidPost(
-            {"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"}
+            {"priorities": f"a queue cannot change its priorities: it has {known.priorities}; create another queue"}
         )
     database.execute(
         "update queue set partitions = ?, kind = ?, consistency = ?, principles = ? where id = ?",

@@ -132,8 +132,8 @@ def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:
         return "a message must not be empty"
     # PostgreSQL's type `text` cannot store this character.
     if "\x00" in body:
-        return "a message is text, without NUL characters"
+        return "a message must be text without NUL characters"
     size_bytes = len(body) if body.isascii() else len(body.encode())
     if size_bytes > most_bytes:
-        return f"a message has at most {most_bytes} bytes, not {size_bytes}"
+        return f"a message may have at most {most_bytes} bytes, not {size_bytes}"
     return ""

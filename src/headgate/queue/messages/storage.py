@@ -93,7 +93,7 @@ def put_ids(database: Database, put: MessagePut) -> None:
     _check_partitions(queue, put.ids)
     newest = ticks_of_unix_ns(put.now_ns) + AHEAD_MAX_S * TICKS_A_SECOND
     if any(ticks_of(id) > newest for _, id in put.ids):
-        raise InvalidPost({"message_id": f"the time of an id lies at most {AHEAD_MAX_S} s in the future"})
+        raise InvalidPost({"message_id": f"the time of an id may be at most {AHEAD_MAX_S} s in the future"})
     if queue.age_max_s and any(ticks_of(id) < _oldest(queue.age_max_s, put.now_ns) for _, id in put.ids):
         raise InvalidPost({"message_id": f"the queue keeps messages for {queue.age_max_s} s, and this one is older"})
     expires_ms = put.now_ns // 1_000_000 + queue.lifetime_s(put.ttl_s) * 1000

@@ -296,7 +296,7 @@ def _wanted(name: str, body: bytes) -> schedules.MessageSchedule:
     if requested.missed not in ("once", "all", "skip"):
         raise InvalidPost({"missed": f"it must be once, all or skip, not {requested.missed[:40]!r}"})
     if len(requested.body) > schedules.BODY_MAX_CHARS:
-        raise InvalidPost({"body": f"the message of a schedule has at most {schedules.BODY_MAX_CHARS} characters"})
+        raise InvalidPost({"body": f"the message of a schedule may have at most {schedules.BODY_MAX_CHARS} characters"})
     fields: dict[str, Any] = {
         name: getattr(requested, name) for name in ("body", "partition", "key", "ttl", "priority")
     }

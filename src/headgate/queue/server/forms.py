@@ -42,7 +42,9 @@ def idempotency_key(headers: Mapping[str, str]) -> str:
     """Return the key under which a request may be repeated, or an empty string."""
     key = headers.get("idempotency-key", "")
     if len(key) > records.KEY_MAX_CHARS or not key.isprintable():
-        raise records.InvalidPost({"Idempotency-Key": f"it has at most {records.KEY_MAX_CHARS} printable characters"})
+        raise records.InvalidPost(
+            {"Idempotency-Key": f"it may have at most {records.KEY_MAX_CHARS} printable characters"}
+        )
     return key
 
 
@@ -83,7 +85,7 @@ def queue(
     age_max_s = whole_number(fields, "age_max", 0, TTL_MAX_S, base.age_max_s)
     full = _choice(fields, "full", ("refuse", "drop"), base.full)
     if name == DEAD_LETTERS and (messages_max or bytes_max) and full == "refuse":
-        raise records.InvalidPost({"full": "a queue of dead letters never refuses: set full to drop, or set no bounds"})
+        raise records.InvalidPost({"full": "a queue of dead letters never refuses: set full to drop, or set no limits"})
     return records.QueueRecord(
         id=base.id,
         name=name,
@@ -103,14 +105,14 @@ def queue(
 def _check_priorities(name: str, partitions: int, priorities: int, known: records.QueueRecord | None) -> None:
     if known and priorities != known.priorities:
         raise records.InvalidPost(
-            {"priorities": f"a queue keeps its priorities: it has {known.priorities}; create another queue"}
+            {"priorities": f"a queue cannot change its priorities: it has {known.priorities}; create another queue"}
         )
     if partitions % priorities:
-        wanted = f"with {priorities} priorities it is a multiple of {priorities}, not {partitions}"
+        wanted = f"with {priorities} priorities it must be a multiple of {priorities}, not {partitions}"
         raise records.InvalidPost({"partitions": f"{wanted}: each strand has one partition of each priority"})
     if name == DEAD_LETTERS and priorities > 1:
         raise records.InvalidPost(
-            {"priorities": "dead letters have none: a message that is posted again has its former priority"}
+            {"priorities": "a queue of dead letters has none: a message that is posted again keeps its priority"}
         )
 
 
@@ -151,7 +153,7 @@ def drafts(headers: Mapping[str, str], body: bytes, queue: str, now_ms: int) -> 
         raise records.InvalidPost({"messages": 'a batch is {"messages": [{"body": …}, …]} with at least one message'})
     if len(messages) > records.BATCH_MAX:
         raise records.InvalidPost(
-            {"messages": f"a batch has at most {records.BATCH_MAX} messages, not {len(messages)}"}
+            {"messages": f"a batch may have at most {records.BATCH_MAX} messages, not {len(messages)}"}
         )
     good, wrong = list[records.MessageDraft](), dict[str, str]()
     for n, message in enumerate(messages):
@@ -195,7 +197,7 @@ def _key(fields: Mapping[str, Any]) -> str:
     if key is None or key == "":
         return ""
     if not isinstance(key, str) or len(key) > records.KEY_MAX_CHARS or not key.isprintable():
-        raise records.InvalidPost({"key": f"it must have at most {records.KEY_MAX_CHARS} printable characters"})
+        raise records.InvalidPost({"key": f"it may have at most {records.KEY_MAX_CHARS} printable characters"})
     if fields.get("partition") not in (None, ""):
         raise records.InvalidPost({"key": "give either a key or a partition, not both"})
     return key
@@ -254,7 +256,7 @@ def _delay_ms(value: Any) -> int:  # JSON, or the text of a header
     if not number and not (isinstance(value, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", value)):
         raise records.InvalidPost({"delay": f"it must be seconds, such as 90 or 0.5, not {str(value)[:40]!r}"})
     if not 0 <= float(value) <= records.DELAY_MAX_S:
-        raise records.InvalidPost({"delay": f"it lies between 0 and {records.DELAY_MAX_S} seconds"})
+        raise records.InvalidPost({"delay": f"it must be between 0 and {records.DELAY_MAX_S} seconds"})
     return round(float(value) * 1000)
 
 
@@ -277,7 +279,7 @@ def _at_ms(value: Any, now_ms: int) -> int:  # JSON, or the text of a header
         raise records.InvalidPost({"deliver_at": wanted}) from error
     # Written so that a comparison with NaN is refused.
     if not 0 <= seconds * 1000 <= now_ms + records.DELAY_MAX_S * 1000:
-        raise records.InvalidPost({"deliver_at": f"it lies at most {records.DELAY_MAX_S} seconds ahead"})
+        raise records.InvalidPost({"deliver_at": f"it may be at most {records.DELAY_MAX_S} seconds ahead"})
     return round(seconds * 1000)
 
 
@@ -296,7 +298,7 @@ def _text(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError as error:
         raise records.InvalidPost(
-            {"body": f"a message is text in UTF-8: {error.reason} at byte {error.start}"}
+            {"body": f"a message must be text in UTF-8: {error.reason} at byte {error.start}"}
         ) from error
 
 
@@ -307,7 +309,7 @@ def ids(text: str) -> list[tuple[int, str]]:
         match = _ID.fullmatch(part)
         if match is None or not 1 <= int(match[1] or 1) <= PARTITIONS_MAX:
             raise records.InvalidPost(
-                {"message_ids": f"{part[:60]!r} is not a message id: it is [PARTITION:]32 hex digits"}
+                {"message_ids": f"{part[:60]!r} is not a message id: write [PARTITION:] and 32 hex digits"}
             )
         found.append((int(match[1] or 1), match[2]))
     if len(found) > IDS_MAX:
@@ -363,7 +365,7 @@ def _partitions(query: Mapping[str, str], of: records.QueueRecord) -> tuple[int,
             found.append(whole_number({"partitions": part.strip()}, "partitions", 1, of.partitions, 1))
         except records.InvalidPost:
             raise records.InvalidPost(
-                {"partitions": f"numbers from 1 to {of.partitions} with commas between them"}
+                {"partitions": f"numbers from 1 to {of.partitions}, separated by commas"}
             ) from None
     # A partition named twice is read once.
     return tuple(dict.fromkeys(found))

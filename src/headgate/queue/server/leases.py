@@ -44,7 +44,7 @@ async def take_lease(site: MessageSite, request: HttpRequest, app: str, queue: s
     if body.partition is not None:
         _between("partition", body.partition, 1, PARTITIONS_MAX)
     if len(body.worker) > 200 or not body.worker.isprintable():
-        raise InvalidPost({"worker": "it has at most 200 printable characters"})
+        raise InvalidPost({"worker": "it may have at most 200 printable characters"})
     if not QUEUE_NAME.fullmatch(body.group):
         raise InvalidPost({"group": "a name has 1 to 50 letters, digits, dots, hyphens or underscores"})
     wanted = LeaseRequest(app, queue, body.worker, body.group, body.partition, body.ttl)
@@ -123,7 +123,7 @@ def _checked(outcome: Outcome) -> None:
     if len(named) != len(set(named)):
         raise InvalidPost({"done": "it names a message twice"})
     if wrong := [id for id in named if not is_id(id)]:
-        raise InvalidPost({"done": f"{wrong[0][:60]!r} is not a message id: it is 32 hex digits"})
+        raise InvalidPost({"done": f"{wrong[0][:60]!r} is not a message id: write 32 hex digits"})
     _between("ttl", outcome.ttl, 1, TTL_MAX_S)
     _between("attempts", outcome.attempts, 1, 1_000)
     for one in outcome.failed:

@@ -20,7 +20,7 @@ PARTITION = {"type": "integer", "minimum": 1, "maximum": PARTITIONS_MAX}
 DELAY = {"type": "number", "minimum": 0, "maximum": DELAY_MAX_S, "description": "Seconds until the delivery."}
 DELIVER_AT = {
     "type": ["number", "string"],
-    "description": "In place of `delay`: seconds since 1970, or a time such as 2026-01-31T12:00:00Z.",
+    "description": "Instead of `delay`: seconds since 1970, or a time such as 2026-01-31T12:00:00Z.",
 }
 PRIORITY = {
     "type": ["string", "integer"],
@@ -125,7 +125,7 @@ SCHEMAS: Json = {
             },
             "key": {
                 "type": "string",
-                "description": "In place of a partition: messages with the same key are in one partition and keep "
+                "description": "Instead of a partition: messages with the same key are in one partition and keep "
                 "their order. Its number is the first 8 bytes of the SHA-256 of the key, as a "
                 "number, modulo the number "
                 "of partitions (with priorities: of strands), plus 1.",

@@ -156,7 +156,7 @@ class CallSlots:
     async def one(
         self, plain: bool, unless: asyncio.Event | None = None, rank: Rank | None = None
     ) -> AsyncIterator[bool]:
-        """Yield True with a slot held, or False if `unless` was set before there was one."""
+        """Yield True while holding a slot, or False if `unless` was set before one was free."""
         place = asyncio.get_running_loop().create_future()
         waiting = _SlotWaiter(plain, place, rank)
         self._waiting.append(waiting)
@@ -273,7 +273,7 @@ class JobCaller:
         self._stuck += 1
         log.error("a job does not end even when interrupted; its thread is left alone (%s so far)", self._stuck)
         if self._stuck > STUCK_MAX:
-            raise Stuck(f"{self._stuck} jobs never ended; the worker has to be started again")
+            raise Stuck(f"{self._stuck} jobs never ended; restart the worker")
         done.set_result((None, TimeLimit("it did not end in time, and could not be interrupted")))
 
 

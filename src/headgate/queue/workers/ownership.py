@@ -62,7 +62,7 @@ class Ownership:
         except GuardLost:
             raise
         except Conflict:
-            return None  # the request has changed meanwhile: the caller looks again
+            return None  # the request has changed meanwhile: the caller reads it again
         self.stored = there
         return there
 
@@ -149,7 +149,7 @@ async def take(
         ops += [Put(owner.path, name.encode(), session.lease), place.put(fresh[-1][1])]
     try:
         entries = await store.commit(checks, ops) if ops else []
-    # Another worker was quicker, or the answer is lost. In that case the owner entry has our name at the next look.
+    # Another worker was quicker, or the answer is lost. In that case the owner entry has our name at the next check.
     except (Conflict, Unavailable):
         return []
     # Each partition has two operations: its owner entry, then its progress.

@@ -162,7 +162,7 @@ class PartitionSharing:
         settled: frozenset[str] = frozenset()
         since_s = loop.time()
         while True:
-            # Read before the view: a change that arrives during the look is then not slept through.
+            # Read before the view: a change that arrives in between is then not missed.
             seen, began_s = self.mirror.moves, loop.time()
             self._stirred.clear()
             now = view(self.app, self.mirror)
@@ -177,7 +177,7 @@ class PartitionSharing:
                 await self._show()
             except Unavailable as error:
                 log.warning("the store does not answer (%s); trying again", error)
-                # The look is incomplete, so the next one does not wait for the mirror to change.
+                # The check is incomplete, so the next one does not wait for the mirror to change.
                 busy, seen = True, -1
                 await asyncio.sleep(RETRY_S)
             await asyncio.sleep(max(REST_MIN_S, REST_FACTOR * (loop.time() - began_s)) if busy else REST_MIN_S)
@@ -226,7 +226,7 @@ class PartitionSharing:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- one look
+    # --- one check
 
     def _steer(self, now: SharingView) -> None:
         self.turn.give(now.workers, self.name)
@@ -344,7 +344,7 @@ class PartitionSharing:
 
     async def _show(self) -> None:
         shown = tuple(str(partition) for partition in sorted(self._runners))
-        # The record only informs people; writing it at every look would wake the mirrors of all workers.
+        # The record only informs people; writing it at every check would wake the mirrors of all workers.
         if shown != self._shown:
             value = self.app.workers.encode(self._record(shown))
             await self.store.commit([], [Put(self._path, value, self.session.lease)])

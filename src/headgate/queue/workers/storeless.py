@@ -98,7 +98,7 @@ class LeaseWorker:
                     if want not in self._wakeups:
                         self._wakeups[want] = asyncio.Event()
                         # A task of its own for each queue: one that is always busy does not keep the worker from
-                        # looking at others.
+                        # polling others.
                         self._start(self._seek(want))
                 self.well = True
             except (SourceDown, PostRefused, QueueGone) as down:
@@ -186,7 +186,7 @@ class LeaseWorker:
         except PostRefused as refused:
             log.error("%s: partition %s stays untouched until its lease ends: %s", queue, lease.partition, refused)
         finally:
-            # If the limit was reached, every queue may have work that nobody looked for.
+            # If the limit was reached, every queue may have work that no poll has found.
             full = len(self.held) >= self.leases_max
             del self.held[lease.lease]
             self._wake({want[0] for want in self._wakeups} if full else {queue})
@@ -194,7 +194,7 @@ class LeaseWorker:
     async def _work(self, held: _ExtendedLease) -> None:
         """Work through messages until none are left or the worker is to stop; then give the lease back."""
         route = self.routes.of(held.queue)
-        assert route is not None, "only such queues are looked at"
+        assert route is not None, "only such queues are polled"
         try:
             while not self._over.is_set():
                 async with self.caller.place(route.job, self._over) as got:

@@ -40,7 +40,7 @@ _BAD = frozenset({"failure", "failed", "error", "cancelled", "canceled", "closed
 _OPEN = frozenset({"open", "draft", "pending", "queued", "running", "in_progress"})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _HIDDEN = re.compile(r"\s*<!--.*?-->", re.DOTALL)
-# The text is escaped before addresses are sought in it, so an escaped quote or bracket ends one.
+# Escape the text before looking for addresses in it: an escaped quote or bracket then ends an address.
 _URL = re.compile(r"https?://(?:(?!&quot;|&#x27;|&lt;|&gt;)[^\s)\]])+")
 _STRONG = re.compile(r"\*\*([^*\n]+)\*\*")
 
@@ -102,12 +102,12 @@ class PageActions(Protocol):
 
     @property
     def hint(self) -> str:
-        """Return how a change of one's own begins."""
+        """Return how people begin a change."""
         ...
 
     @property
     def root(self) -> str:
-        """Return the path that stands before everything."""
+        """Return the path prefix of all pages."""
         ...
 
     @property
@@ -166,9 +166,9 @@ class FakePages:
         return self._done(one.path, await self._does(one, who, does, text))
 
     async def _does(self, one: PageChange, who: str, does: str, text: str) -> str:
-        """Return why it is not done; empty: it is."""
+        """Return why the action failed; empty if it succeeded."""
         if who not in self.actions.people():
-            return "There is nobody of that name."
+            return "There is no person with that name."
         try:
             if does == "approve":
                 await self.actions.approve(one.path, who)

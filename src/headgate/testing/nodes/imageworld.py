@@ -115,7 +115,7 @@ class Gallery:
         await self._call()
         now_s = asyncio.get_running_loop().time()
         found = [clouds.Resource(id, "image", one.tags, {}) for id, one in self.there.items() if one.listed_s <= now_s]
-        # In every list, so each look of the launcher has the chance to delete what belongs to others.
+        # Include it in every list, so that each poll gives the launcher the chance to delete what belongs to others.
         return [
             *found,
             clouds.Resource("strange", "image", {clouds.UPLOAD_TAG: "other", clouds.SYSTEM_TAG: "theirs"}, {}),

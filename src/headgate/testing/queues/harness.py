@@ -300,7 +300,7 @@ class QueueFleet:
     async def _until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         try:
             async with asyncio.timeout(DEADLINE_S):
-                while not await holds():  # noqa: ASYNC110 - what is looked at is other processes'
+                while not await holds():  # noqa: ASYNC110 - other processes decide it
                     await asyncio.sleep(0.05)
         except TimeoutError:
             logs = "".join(path.read_text()[-1500:] for path in self.root.glob("log-*"))

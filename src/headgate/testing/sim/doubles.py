@@ -42,7 +42,7 @@ class SimForge:
     name: str = "sim"
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Do nothing: the world has the projects that it has."""
+        """Do nothing: the projects of the world are fixed."""
 
     def stir(self, hint: Hint) -> None:
         """Do nothing: the world announces its own changes and sends no hints."""
@@ -93,7 +93,7 @@ class SimForge:
             elif old.untold:
                 change_states.append(replace(old, untold=False))
                 events.append(self._one_time_event(EventKind.MERGED, old.change))
-        # Compared with what the store has and not with an earlier look: a new process finds what a dead one missed.
+        # Compare with the store and not with an earlier poll: a new process then finds what a dead one missed.
         moved = {p: {worlds.HEAD: head} for p, head in self.world.heads.items() if heads.get(p) != {worlds.HEAD: head}}
         events += [self._updated(project, heads[project][worlds.HEAD]) for project in moved if project in heads]
         found = {p: self._tags(p, refs.get(p)) for p in self.world.heads}
@@ -194,7 +194,7 @@ class SimGit:
     def _land(self, work: works.LandRequest) -> works.LandAnswer:
         change, world = work.change, self.world
         own = change.project if work.later or work.rest else ""
-        # Asked again after an answer was lost: to say yes once more is right, for the same buildset only.
+        # After a lost answer, the same request comes again: agreeing again is right, but only for the same buildset.
         if work.commit in _history(world.heads[change.project]):
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
                 raise worlds.InvariantBroken(f"{change.key} is to land, but has landed already")

@@ -285,7 +285,7 @@ class HubProcesses(Processes):
             found = forge.webhook({}, body)
             try:
                 await store_hint(context, NAME, found)  # type: ignore[arg-type]  # this forge sends nothing that is ignored
-            # As after an error that the forge does not repeat: the next complete look finds what this one announced.
+            # As after an error that the forge does not repeat: the next complete poll finds what this one announced.
             except StoreError:
                 continue
 

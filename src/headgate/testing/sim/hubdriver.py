@@ -86,7 +86,7 @@ class SimHub:
         pull = self._hub.pulls.get(key)
         return self._hub.change_state(pull, 0)[0] if pull is not None else None
 
-    # --- looking
+    # --- polling
 
     async def sightings(
         self,
@@ -98,7 +98,7 @@ class SimHub:
         while True:
             self._stirred.clear()
             hints, self._hints = self._hints, []
-            # Deliveries get lost: only a complete look finds what no hint mentioned.
+            # Deliveries get lost: only a complete poll finds what no hint mentioned.
             complete = loop.time() >= next_complete_s
             try:
                 async for sighting in self._look(known, heads, hints, complete=complete):
@@ -106,8 +106,8 @@ class SimHub:
                 if hints:
                     yield forge.Sighting(answered=tuple(hint.id for hint in hints))
             except forge.ReporterAway as away:
-                # Nothing is forgotten when the forge is away; hints are acknowledged only after the look that they
-                # asked for.
+                # Nothing is forgotten when the forge is away; hints are acknowledged only after the poll that they
+                # requested.
                 self._hints = [*hints, *self._hints]
                 await asyncio.sleep(max(away.wait_s, 1.0))
                 continue
@@ -179,7 +179,7 @@ class SimHub:
         # The answer to an earlier request was lost: the merge is not asked for twice.
         if pull.merged and pull.head == change.commit:
             return forge.MergeLanded(pull.merged)
-        # Between the last look and the merge: the moment at which a real forge can still change.
+        # Between the last poll and the merge: the moment at which a real forge can still change.
         hub.meddles(pull)
         if why := hub.refuses(pull, change.commit):
             return forge.NotLanded(why)

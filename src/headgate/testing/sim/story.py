@@ -152,7 +152,7 @@ class Tagger:
         for _ in range(self.chance.randrange(1, TAGGINGS_MAX + 1)):
             await asyncio.sleep(self.chance.random() * PAUSE_MAX_S)
             for _ in range(TAGS_MAX if self.chance.random() < TAGS_OFTEN else 1):
-                name = self.chance.randrange(pushed + 1)  # one that is there already is moved
+                name = self.chance.randrange(pushed + 1)  # an existing one is moved
                 pushed += 1
                 self.world.tag(PROJECTS[name % 2], f"refs/tags/v{name}", f"tag{pushed}")
 

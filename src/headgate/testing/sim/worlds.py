@@ -44,7 +44,7 @@ def commits(head: str) -> list[str]:
 
 def merged(head: str, item: MergeItem) -> str:
     """Return the commit after merging."""
-    # A head is its own history: "h+c0+c1" has c0 merged before c1. Merging what is there already changes nothing, as in
+    # A head is its own history: "h+c0+c1" has c0 merged before c1. Merging what is already there changes nothing, as in
     # git.
     return head if item.commit in commits(head) else f"{head}+{item.commit}"
 

@@ -1,4 +1,4 @@
-"""Provide a real Gerrit, for the demonstration."""
+"""Run the demonstration at a real Gerrit."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class OnGerrit:
         return path(project, made.number)
 
     def verdict(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
-        """Return what `Host` says. The gate does not take a change whose check failed."""
+        """See `Host`; the gate accepts no change whose check failed."""
         marks = {mark.name: mark.state for mark in seen.marks}
         state = marks.get(f"headgate:{pipeline}", "") or (marks.get("headgate:check", "") if pipeline == "gate" else "")
         state = "" if state == "success" and f"headgate:{pipeline}" not in marks else state
@@ -98,7 +98,7 @@ class OnGerrit:
 
 @asynccontextmanager
 async def gerrit_host(root: Path) -> AsyncIterator[Host]:
-    """Provide Gerrit. Raise UserError where it is not installed."""
+    """Start Gerrit. Raise UserError if it is not installed."""
     if missing():
         raise UserError(missing())
     port = free_ports(1)[0]

@@ -1,4 +1,4 @@
-"""Play the demonstration on a forge or its stand-in, and declare what it needs of them."""
+"""Play the demonstration on a forge or its stand-in, and declare the interface that it needs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK_INTERVAL_S = 0.1
 CHECKED_TIMEOUT_S, HEARD_TIMEOUT_S = 90.0, 30.0
 _BADLY = frozenset({"failure", "failed", "error"})
 _ENDED = _BADLY | {"success"}
-"""States of a check that will not change any more."""
+"""Final states of a check."""
 TENANTS = """\
 - tenant:
     name: {tenant}
@@ -46,18 +46,18 @@ TENANTS = """\
 
 
 class Host(Protocol):
-    """Declare what the demonstration needs of a forge, in which Headgate has an account."""
+    """Declare what the demonstration needs from a forge on which Headgate has an account."""
 
     @property
     def actions(self) -> PageActions: ...
     @property
     def url(self) -> str:
-        """Return the address of the forge's pages, without a slash at the end."""
+        """Return the address of the forge's pages, without a trailing slash."""
         ...
 
     @property
     def connection(self) -> str:
-        """Return the name of the connection in the pipelines."""
+        """Return the name of the connection that the pipelines use."""
         ...
 
     @property
@@ -73,11 +73,11 @@ class Host(Protocol):
         """Make a repository."""
 
     def settle(self) -> str:
-        """Give everybody their rights, and protect branches; return the connection's section of the settings."""
+        """Grant permissions, and protect branches; return the connection's section of the settings."""
         ...
 
     def hook(self, gate: str) -> None:
-        """Let the forge deliver its events to Headgate, whose pages are at this address."""
+        """Make the forge send its events to Headgate, whose pages are at this address."""
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
         """Propose a change; return the path of its page."""
@@ -85,7 +85,7 @@ class Host(Protocol):
 
     def verdict(self, seen: PageChange, pipeline: str) -> tuple[str, str]:
         """Return the state that the change's page shows for a pipeline (empty: none yet), and Headgate's message
-        about it."""
+        there."""
         ...
 
     def clone(self, project: str) -> Path: ...
@@ -126,7 +126,7 @@ class StandIn(ABC):
 
     @abstractmethod
     def token(self, who: str) -> str:
-        """Return the token that this user shows git in place of a password."""
+        """Return the token that this user gives git instead of a password."""
 
     async def propose(self, who: str, project: str, topic: str, files: Mapping[str, str], title: str, text: str) -> str:
         """Push a branch, and propose it as a change; return the path of its page."""
@@ -163,7 +163,7 @@ class Hosted:
     tenant: str = TENANT
     _paths: dict[DemoChange, str] = field(default_factory=dict)
     _printed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Path of a change -> the lines about it that were already printed."""
+    """Path of a change -> the lines already printed about it."""
     _turns: Iterator[int] = field(default_factory=itertools.count)
 
     @property
@@ -202,7 +202,7 @@ class Hosted:
         await self._until(change, lambda seen: bool(self.host.verdict(seen, "gate")[0]), HEARD_TIMEOUT_S)
 
     async def _until(self, change: DemoChange, holds: Callable[[PageChange], bool], patience_s: float) -> None:
-        """Wait until the condition holds, or time out: a failure shows in the outcome."""
+        """Wait until the condition holds or the time is up; the outcome of the demonstration shows a failure."""
         end_s, path = time.monotonic() + patience_s, self._paths[change]
         while time.monotonic() < end_s:
             if holds((await self._seen())[path]):
@@ -214,7 +214,7 @@ class Hosted:
         if seen.state == "merged":
             return "landed", ""
         state, why = self.host.verdict(seen, "gate")
-        # The state may come before the comment that explains it: look again then.
+        # The state may arrive before the comment that explains it: if so, query again.
         return ("rejected", f"{self._url(change)}\n{why}") if state in _BADLY and why else ("", "")
 
     def clone(self, project: str) -> Path:
@@ -228,7 +228,7 @@ class Hosted:
         )
 
     async def _seen(self) -> dict[str, PageChange]:
-        """Return every change by its path, and print its news."""
+        """Return every change by its path, and print what is new about it."""
         found = {one.path: one for one in await self.host.actions.seen()}
         for path, one in found.items():
             news = (

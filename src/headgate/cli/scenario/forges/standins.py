@@ -67,7 +67,7 @@ class OnGitea(StandIn):
         one.roles = {HEADGATE: "admin", REVIEWER: "write", **dict.fromkeys(AUTHORS, "write")}
 
     def settle(self) -> str:
-        self.hub.world.mergeability_asks = 0  # postponed work is tried again after some seconds
+        self.hub.world.mergeability_asks = 0  # postponed work is retried after a few seconds
         for login in (HEADGATE, REVIEWER, *AUTHORS):
             self.hub.world.account(login)
         token = self.hub.token(HEADGATE)
@@ -107,7 +107,7 @@ class OnGitHub(StandIn):
         one.roles = dict.fromkeys((REVIEWER, *AUTHORS), "write")
 
     def settle(self) -> str:
-        self.hub.world.mergeability_asks = 0  # postponed work is tried again after some seconds
+        self.hub.world.mergeability_asks = 0  # postponed work is retried after a few seconds
         self.hub.install(self.app, "acme")
         for login in (REVIEWER, *AUTHORS):
             self.hub.person(login)

@@ -165,7 +165,7 @@ class FakeCluster:
         if kind == "namespaces":
             if "deletionTimestamp" not in about:
                 about["deletionTimestamp"] = CREATED
-                # The looks before the deletion do not count as time that it takes.
+                # Reads before the deletion do not count towards its duration.
                 self._looks[about["uid"]] = 0
                 found["status"] = {"phase": "Terminating"}
             return _deleted(kind, found)
