@@ -111,7 +111,7 @@ def test_versions_that_no_job_may_ask_for(tmp_path: Path, version: str) -> None:
         ("Temporary failure in name resolution\nERROR: Could not find a version\n", "pip download --only-binary :all:"),
         (
             "ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n",
-            "not the one that this Headgate",
+            "does not have the hash that this Headgate",
         ),
         ("Error: ensurepip is not available\n", "apt-get install python3-venv"),
         ("noise\nERROR: No matching distribution found for ansible==9.13.0\nhint\n", "ERROR: No matching distribution"),

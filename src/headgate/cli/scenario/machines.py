@@ -1,4 +1,4 @@
-"""Demonstrate machines of the inventory: two for one job (`headgate inventory demo`), and two that are burned in."""
+"""Show machines of an inventory: two for one job (`headgate inventory demo`), and two that are burned in."""
 
 from __future__ import annotations
 

@@ -159,8 +159,8 @@ class SerialTester:
     """Merge changes and run their jobs one after the other, each on top of those that passed."""
 
     def __init__(self, place: Path, clone: Callable[[str], Path]) -> None:
-        """Clone all repositories, in their current state, below `place`. A call of `clone` returns what to clone for a
-        project."""
+        """Set up the tester with clones of all repositories, in their current state, below `place`. A call of `clone`
+        returns what to clone for a project."""
         self._place, self._source = place, place / "src" / "demo.example"
         self._source.mkdir(parents=True)
         for project in files.CODE:
