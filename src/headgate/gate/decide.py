@@ -1,4 +1,4 @@
-"""Decide what a queue does next: speculative gating in one screen.
+"""Decide what a queue does next: speculative gating on one screen.
 
 Every item is tested on the nearest item ahead that is not failing, and on everything beneath that.  When that changes,
 the item starts again.  The head lands when all its jobs passed; a failing head is rejected.
@@ -24,8 +24,8 @@ def decide_queue(
     queue: Queue, permits: Permits, room: WindowRoom, world: World, actions: list[Action], examined: list[str]
 ) -> Queue:
     """Return the queue after everything that can be done in it now. Append the actions for that to `actions`, and the
-    id of each item to `examined` before the item is examined. Where an item has to leave after as many have left as
-    may in one turn, the rest of the queue stays as it is, and the next turn continues there."""
+    id of each item to `examined` before the item is examined. If an item has to leave although as many items have left
+    as one turn may remove, the rest of the queue stays unchanged, and the next turn continues there."""
     queue, unmet = renewed(queue, world, actions)
     base, remaining = Base(keys=set(queue.landed_keys), unfollowed=unfollowed(queue, world)), list[Item]()
     items, admitted = queue.items, room.admits(queue)
@@ -41,7 +41,7 @@ def decide_queue(
                 return tidied(queue, [*remaining, item, *items[position + 1 :]], world)
             queue = dismiss(queue, item, obstacle, world, actions)
             continue
-        # Positions count from what remains, so an item that leaves makes room within the same turn.
+        # Positions are those among the remaining items, so an item that leaves makes room in the same turn.
         in_window = admitted and active(queue, len(remaining))
         # Outside the window an item only waits; those behind that need it wait with it.
         if not in_window and item.buildset is None and not item.carried:
@@ -52,13 +52,14 @@ def decide_queue(
         if _finished(item, base):
             item = held_back(item, world)
             if lands(item, world):
-                # Behind a closed queue the item keeps its place and its result; `notify_of_wait` tells its people.
+                # In a closed queue, the item keeps its place and its result; `notify_of_wait` reports that on the
+                # change.
                 item = item if closing else ask_to_land(item, queue, world, actions)
             elif unfinished(actions):
                 return tidied(queue, [*remaining, item, *items[position + 1 :]], world)
             else:
                 queue = leave(queue, item, result_of(item), world, actions, report=not item.epilogue)
-                continue  # gone: those behind rest on what was ahead of it
+                continue  # it left, so the items behind are based on what was ahead of it
         item = notify_of_wait(item, closing, world, actions)
         _extend(item, base, permits)
         remaining.append(item)
@@ -67,7 +68,7 @@ def decide_queue(
 
 def _finished(item: Item, base: Base) -> bool:
     """Return whether the item is at the head, needs no more results, and is not landing."""
-    # Only the first live item may land or fail for good. The result of any other may still change with its base.
+    # Only the first live item may land or finally fail. The result of any other may still change with its base.
     if base.live or not item.live:
         return False
     if item.problem:
@@ -76,10 +77,10 @@ def _finished(item: Item, base: Base) -> bool:
 
 
 def _extend(item: Item, base: Base, permits: Permits) -> None:
-    """Add the item to the base of those behind: they bet that it lands, unless it is failing."""
+    """Add the item to the base of the items behind, which are tested as if it lands, unless it is failing."""
     base.keys.update(item.keys)
     base.live += item.live
-    # Those behind no longer rest on it: their buildsets name another base than this one, and so they start again.
+    # The items behind are no longer based on it: their buildsets have another base than this one, so they start again.
     if item.failing:
         base.failing.update(item.keys)
         return
@@ -93,8 +94,9 @@ def _extend(item: Item, base: Base, permits: Permits) -> None:
 
 
 def settle(state: State, world: World, actions: list[Action], idle: Idle = never_idle) -> State:
-    """Return the state once each queue is decided, and append what the queues need to `actions`. To settle twice has
-    the same effect as once, unless `unfinished`. `idle` names queues in which nothing can be done. Raise Faulty."""
+    """Return the state once each queue is decided, and append what the queues need to `actions`. Settling twice has the
+    same effect as settling once, unless `unfinished`. `idle` returns whether nothing can be done in a queue. Raise
+    Faulty."""
     permits, room = Permits.of(state, world, actions), WindowRoom.of(state)
     for queue in state.queues:
         if idle(queue, room):
@@ -102,7 +104,7 @@ def settle(state: State, world: World, actions: list[Action], idle: Idle = never
         examined = list[str]()
         try:
             settled = decide_queue(queue, permits, room, world, actions, examined)
-        # The scheduler sets the item aside and decides again, so that one item cannot stop the pipeline.
+        # The scheduler quarantines the item and decides again, so that one item cannot stop the pipeline.
         except Exception as error:
             raise Faulty(examined[-1] if examined else "") from error
         if settled is not queue:

@@ -36,14 +36,14 @@ E = TypeVar("E")
 LENGTHY_MAX = 1_000
 """Number of reports that wait for one connection at full length; later ones are shortened."""
 WAITING_MAX = 10_000
-"""Limit of turns whose messages wait for one message server, and of buildsets that wait for the history."""
+"""Limit on the turns whose messages wait for one message server, and on the buildsets that wait for the history."""
 
 COMMIT_OPS_MAX = OPS_MAX - 4
-"""Operations in one commit of a turn, with room left for guards."""
+"""Limit on the operations in one commit of a turn, which leaves room for guards."""
 
 
 class Outboxes(NamedTuple):
-    """Collect what a turn asks of forges and reports to them."""
+    """Collect a turn's requests and reports to forges."""
 
     lands: Mapping[str, str] = MappingProxyType({})
     """Forge -> how it lands changes (`ports.forge.Abilities`)."""
@@ -59,23 +59,23 @@ class ProcessSettings:
 
     hostname: str = field(default_factory=socket.gethostname)
     logs_root: str = ""
-    """Address below which everybody reads the log store without Headgate; no slash at its end."""
+    """Base URL at which everybody can read the log store without Headgate, without a trailing slash."""
     logs_retention_ms: int = 0
-    """Time for which logs or artifacts of builds are kept; 0: until somebody removes them."""
+    """Time for which logs or artifacts of builds are stored; 0: until somebody deletes them."""
     publishing: bool = False
     """Whether events are published to message queues."""
     ops_max: int = COMMIT_OPS_MAX
-    """Limit of operations in one commit of a turn; a turn with more is split."""
+    """Limit on the operations in one commit of a turn; a larger turn is split."""
     waiting_max: int = WAITING_MAX
-    """Limit of turns whose messages wait for one receiver."""
+    """Limit on the turns whose messages wait for one receiver."""
 
 
 @dataclass(slots=True)
 class PageAddress:
-    """Hold the address of the pages for people. A process may learn it only after it has bound its port."""
+    """Hold the public address of the pages, which a process may learn only after it has bound its port."""
 
     url: str = ""
-    """Without a slash at its end; empty: not known."""
+    """Without a trailing slash; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,9 @@ class Context:
     knows: int = codec.FORMAT
     """The newest format of records that this process can read and write."""
     judging: Judging | None = None
-    """Judges proposed configuration; without it, each turn does so itself."""
+    """Judges proposed configuration; without it, each turn judges proposals itself."""
     forges: Mapping[str, Forge] = field(default_factory=dict)
-    """Forges by the names of their connections, in the order of the settings; connections of plain git are not among
-    them."""
+    """Forges by the names of their connections, in the order of the settings, without connections of plain git."""
     poked: Mapping[str, Hears] = field(default_factory=dict)
     """Connections of plain git whose servers announce pushes."""
     history: HistoryReader | None = None
@@ -103,8 +102,7 @@ class Context:
     _queues: dict[str, Requests] = field(default_factory=dict)
 
     def log_url(self, tenant: str, build: str) -> str:
-        """Return the address of a build's logs once it has ended; empty if the settings do not say under which address
-        we are."""
+        """Return the address of a build's logs once it has ended; empty if the settings do not set our own address."""
         if self.settings.logs_root:
             return f"{self.settings.logs_root}/{build}/"
         return f"{self.pages.url}/t/{quote(tenant)}/logs/{build}/" if self.pages.url else ""
@@ -115,8 +113,8 @@ class Context:
         return forge if forge is not None and forge.can.webhooks else self.poked.get(connection)
 
     def published(self, *events: outbox.PublishedEvent) -> list[Op]:
-        """Return operations that publish events, for the commit that makes them true. While `waiting_max` records
-        wait for a server that is away, return none."""
+        """Return operations that publish events, for the commit that makes them true. While `waiting_max` records wait
+        for an unavailable server, return none."""
         if not self.settings.publishing or not events:
             return []
         return self._bounded(
@@ -124,22 +122,23 @@ class Context:
         )
 
     def reported(self, connection: str, outgoing: outbox.OutboxMessage) -> list[Op]:
-        """Return operations that append a pipeline's report to the outbox of a connection, for the commit that makes
-        it true. The more reports wait, the shorter they are; while `waiting_max` wait, return none."""
+        """Return operations that append a pipeline's report to the outbox of a connection, for the commit that makes it
+        true. If many reports already wait, shorten this one; if `waiting_max` wait, return none."""
         stream = self.map.reports(connection).stream
         many = stream.length(self.mirror) >= LENGTHY_MAX
-        # A receiver that is away for days must not fill the store: long reports are the first to be shortened.
+        # A receiver that is unavailable for days must not fill the store, so reports are shortened before any is
+        # dropped.
         fitting = outbox.fitted(outgoing, outbox.SHORT_MAX_BYTES if many else outbox.LONG_MAX_BYTES)
         return self._bounded(connection, stream, outbox.OutboxMessages((fitting,)), 1)
 
     def outboxes(self, first: Callable[[LandRequest, Item], Sequence[outbox.OutboxMessage]]) -> Outboxes:
-        """Return the outboxes of a turn. `first` gives the reports that a forge gets before the request to merge."""
+        """Return the outboxes of a turn. `first` returns the reports that a forge gets before the request to merge."""
         lands = {name: forge.can.lands for name, forge in self.forges.items()}
         return Outboxes(lands, self.reported, self.requested_of, first)
 
     @property
     def merging(self) -> frozenset[str]:
-        """Return the forges that make the merges that land."""
+        """Return the forges that make merges themselves."""
         return frozenset(name for name, forge in self.forges.items() if forge.can.lands == "merge")
 
     def requested_of(self, connection: str, messages: Sequence[outbox.OutboxMessage]) -> list[Op]:
@@ -150,7 +149,7 @@ class Context:
     def _bounded(self, to: str, stream: Stream[E], event: E, messages: int) -> list[Op]:
         if stream.length(self.mirror) < self.settings.waiting_max:
             return stream.append(event)
-        # The gate continues: a message that nobody receives must not stop changes.
+        # The gate continues, because undelivered messages must not stop changes.
         waiting_max = self.settings.waiting_max
         log.error("%s: %s turns already wait to be posted; dropping %s messages", to, waiting_max, messages)
         self.observer.untold(to, messages)
@@ -161,7 +160,7 @@ class Context:
         return self.map.history.stream.length(self.mirror) < self.settings.waiting_max
 
     def members(self, prefix: str) -> dict[str, ComponentRecord]:
-        """Return the components whose entries lie below `prefix`, by path, oldest first, without damaged ones."""
+        """Return the components with entries below `prefix`, by path, oldest first, without damaged ones."""
         found = ((entry.path, _member(entry)) for entry in self.mirror.under(prefix))
         return {path: record for path, record in found if record is not None}
 
@@ -202,5 +201,5 @@ class Context:
 
 @lru_cache(maxsize=10_000)
 def _member(entry: Entry) -> ComponentRecord | None:
-    """Decode a component's record, cached, because every claim reads them and they seldom change."""
+    """Decode a component's record; cached, because every claim reads them and they rarely change."""
     return codec.readable(entry, ComponentRecord)

@@ -1,1 +1,1 @@
-"""Let items into their queues, bring them up to date, land them, and let them leave."""
+"""Enqueue items, keep them up to date, land them, and remove them."""

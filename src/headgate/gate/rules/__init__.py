@@ -1,1 +1,1 @@
-"""Decide which events and changes a pipeline takes, and what keeps a change from landing."""
+"""Decide which events and changes a pipeline accepts, and what keeps a change from landing."""

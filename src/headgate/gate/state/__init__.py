@@ -1,1 +1,1 @@
-"""Hold what the gate knows: changes, the state of a pipeline, what is beside it, and what it asks for."""
+"""Define the gate's data: changes, the state of a pipeline, its surroundings, and its requests."""

@@ -32,12 +32,11 @@ PORTION_MAX = 2 * PIECE_MAX
 PROBED_MAX = 100
 """Entries of a posting list that are read in order to find the shortest list."""
 VALUES_MAX = 64
-"""Limit of different values of a property that are checked for those within a range; with more, the order is by
-number."""
+"""Limit on the different values of a property that are checked against a range; beyond it, the order is by number."""
 PROBES_MAX = 16
-"""Limit of posting lists that are compared for their length."""
+"""Limit on the posting lists whose lengths are compared."""
 MOMENTS_MAX = 8
-"""Limit of past moments that are remembered, each with the changes since."""
+"""Limit on the remembered past moments, each with the changes since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +44,13 @@ class SearchBounds:
     """Bound what one answer may cost."""
 
     examined_max: int = 5_000
-    """Limit of index entries that one page examines; at the limit the page ends, with fewer matches or none."""
+    """Limit on the index entries that one page examines; at the limit the page ends, with fewer matches or none."""
     gathered_max: int = 20_000
     """The same limit for searches that need all matches at once: orders without an index, and counts."""
     page_max_s: float = 5.0
     """Time limit of one page."""
     every_max_s: float = 60.0
-    """Time limit of a search whose answer is a single stream; time that the client takes to read does not count."""
+    """Time limit of a search whose answer is a single stream, without the time that the client takes to read."""
 
 
 DEFAULTS = SearchBounds()
@@ -108,7 +107,7 @@ class _Budget:
 
 
 class ReadTurns:
-    """Queue the readers: between two of their steps, one at a time, the loop serves everything else."""
+    """Let only one reader run at a time, and let the loop serve other tasks between two of its steps."""
 
     def __init__(self) -> None:
         self._line = asyncio.Lock()
@@ -129,7 +128,7 @@ class Search:
         revision = await self._journal.now() if revision is None else revision
         moment = self._moments.pop(revision, None) or SearchMoment(revision, revision)
         while len(self._moments) >= MOMENTS_MAX:
-            # The oldest goes. A later page of its search begins again with the journal, which only costs time.
+            # The oldest moment is forgotten. A later page of its search reads the journal again, which only costs time.
             del self._moments[next(iter(self._moments))]
         self._moments[revision] = moment
         return moment
@@ -185,7 +184,7 @@ class Search:
         return part.found
 
     def position(self, query: index.IndexQuery, plan: SearchPlan, object: Object) -> index.Position | None:
-        """Return the position of the object in the order; None if it is not in it."""
+        """Return the position of the object in the order; None if the order does not contain it."""
         return self._first(query, index.scans(self._places, query, plan.chosen, plan.values), object)
 
     # ---- going through scans
@@ -208,15 +207,15 @@ class Search:
             ended, within = await self._through(query, going, (number, within), limit, found, budget, plan)
             if ended:
                 number, within = number + 1, ""
-            # Even a page at its limit ends only where there is something behind it.
+            # Even a page at its limit ends only if there may be more matches.
             if number < len(going) and (len(found) >= limit or budget.spent):
                 reached = (number, within)
                 break
         await self._undo(moment)
-        # What changed since the moment is shown as it was then.
+        # Objects that have changed since the moment are shown in their state at that moment.
         matches = [one for one in found if one.object.uuid not in moment.before]
         for one in await self._earlier(query, going, moment):
-            # Only those between the ends of this page: the others are on the pages before or after.
+            # Only those between the ends of this page, because the others are on earlier or later pages.
             if (after is None or one.position > after) and (reached is None or one.position <= reached):
                 matches.append(one)
         matches.sort(key=lambda one: one.position)
@@ -238,19 +237,19 @@ class Search:
         read."""
         number, within = after
         scan = going[number]
-        # The more comparisons an entry costs, the fewer are read before others have a turn.
+        # The more comparisons an entry costs, the fewer are read before other tasks get a turn.
         weighed = COMPARED_MAX // (query.terms + len(going))
         begun, looked = len(found), 0
         while True:
             await self.turns.turn()
-            # The share of matches so far tells how many entries are needed for the rest of the page.
+            # The share of matches so far predicts how many entries are needed for the rest of the page.
             enough = (limit - len(found)) * (1 + looked) // (1 + len(found) - begun)
             piece_max = max(1, min(PIECE_MAX, max(PIECE_MIN, enough), weighed))
             piece = await self._piece(scan, within, piece_max, plan)
             for place, object, generation in await self._objects(scan, piece):
                 if query.matches(object) and self._claimed(query, going, number, object):
                     found.append(FoundObject(object, generation, (number, place)))
-            # Even an empty read counts, so a search over thousands of empty lists ends, too.
+            # An empty read also counts, so that a search over thousands of empty lists ends.
             budget.entries -= max(1, len(piece))
             looked += len(piece)
             if piece:
@@ -263,8 +262,8 @@ class Search:
     async def _piece(
         self, scan: index.IndexScan, after: str, piece_max: int, plan: SearchPlan
     ) -> Sequence[tuple[str, str, Entry | None]]:
-        """Return the next entries: the position of each, the object it leads to, and the record if it was read with
-        it."""
+        """Return the next entries: the position of each, the uuid of its object, and the record if it was read at the
+        same time."""
         if scan.uuids:
             return [(uuid, uuid, None) for uuid in scan.uuids if uuid > after][:piece_max]
         start = len(scan.directory) + 1
@@ -284,7 +283,7 @@ class Search:
     async def _objects(
         self, scan: index.IndexScan, piece: Sequence[tuple[str, str, Entry | None]]
     ) -> list[tuple[str, Object, int]]:
-        """Return the objects that entries lead to, as far as they exist, each with its position and generation."""
+        """Return the existing objects of these entries, each with its position and generation."""
         addresses = [self._places.objects.by_uuid(uuid or "0").record for _, uuid, _ in piece]
         if piece and piece[0][2] is not None:
             entries: Sequence[Entry | None] = [one[2] for one in piece]
@@ -332,7 +331,7 @@ class Search:
             return len(choice) - 1
         sizes: list[float] = []
         probes = PROBES_MAX
-        # Beyond that, finding the shortest costs more than it saves.
+        # For more unions, finding the shortest would cost more than it saves.
         for union in choice:
             probes -= len(union)
             sizes.append(await self._size(condition, union, read) if probes >= 0 else float("inf"))
@@ -356,7 +355,7 @@ class Search:
 
     async def _undo(self, moment: SearchMoment) -> None:
         """Undo, for the reader, all changes after the moment. Raise MomentExpired."""
-        # What was read may be newer than what the journal has shown so far.
+        # The reads may have returned newer states than the journal has shown so far.
         await self._journal.wait_for(await self._journal.now())
         self._journal.since(moment.revision)  # is all of it still kept?
         undone = 0
@@ -372,7 +371,7 @@ class Search:
     async def _earlier(
         self, query: index.IndexQuery, going: Sequence[index.IndexScan], moment: SearchMoment
     ) -> list[FoundObject]:
-        """Return the objects that matched at the moment and were changed since, as they were then."""
+        """Return the objects that matched at the moment and have changed since, in their state at that moment."""
         found = []
         for number, object in enumerate(list(moment.before.values()), 1):
             if object is not None and query.matches(object):
@@ -385,7 +384,7 @@ class Search:
 
 
 def _estimated(posting: PostingFilter, uuids: Sequence[str]) -> float:
-    """Return how many entries a list has of which these are the first; those of a list by key are in no such order."""
+    """Estimate the number of entries of a list from its first ones, by the density of their uuids."""
     if len(uuids) < PROBED_MAX:
         return len(uuids)
     if posting.kind == "key" or posting.prefix:
@@ -393,6 +392,6 @@ def _estimated(posting: PostingFilter, uuids: Sequence[str]) -> float:
     try:
         # Uuids are spread evenly: if the first 100 cover a hundredth of all uuids, the list has some 10,000.
         first, last = int(uuids[0], 16), int(uuids[-1], 16)
-    except ValueError:  # written by a program that takes any text for a uuid
+    except ValueError:  # written by a program that accepts any string as a uuid
         return 1e12
     return len(uuids) * float(2**128) / max(1, last - first) if last > first else 1e12

@@ -1,1 +1,1 @@
-"""Provide machines for builds: executors ask, a launcher claims them from the inventory, prepares and cleans them."""
+"""Provide machines for builds: executors request them; a launcher claims, prepares and cleans them."""

@@ -131,10 +131,10 @@ class FreeMachines:
 
     async def of(self, tenant: Tenant) -> Sequence[PooledMachine]:
         """Return the machines that match labels of a tenant, including those that builds have, by name; while the store
-        is away, those found last."""
+        is unavailable, those found last."""
         if not tenant.labels:
             return ()
-        # Many viewers ask at once; one search serves them all.
+        # Many viewers may ask at once, so they share one search.
         async with self._search_lock:
             known = self._looks.get(tenant.name)
             if known is not None and self._holds(known, tenant):

@@ -1,1 +1,1 @@
-"""Move events, keep configurations, run the turns of pipelines."""
+"""Forward events, store configurations, and run the turns of pipelines."""

@@ -285,9 +285,9 @@ class ResultSweeper:
         mended: Callable[[Entry], Op] | None = None,
         locks: Callable[[Entry], Sequence[str]] = lambda entry: (),
     ) -> None:
-        """Make a sweeper. `looks` is how many looks must find an entry unchanged before it is deleted; `mended`
-        gives what to write instead if part of it stays; `locks` gives the paths of locks that a user of the entry
-        holds."""
+        """Make a sweeper. `looks`: number of checks that must find an entry unchanged before it is deleted; `mended`:
+        returns the operation that writes the rest of an entry of which only a part is removed; `locks`: returns the
+        paths of the locks that a user of the entry holds."""
         self._context, self._places, self._lock_path, self._named = context, places, lock_path, named
         self._looks, self._mended, self._locks = looks, mended, locks
 

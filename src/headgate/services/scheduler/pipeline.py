@@ -112,7 +112,7 @@ class PipelineRunner:
         """Run until cancelled, until the lock is lost, or until a removed pipeline is empty and deleted."""
         path = self._context.map.locks.pipeline(self.tenant).pipeline(self.name).lock.path
         async with lock(self._context.store, session, path).hold() as guard:
-            await self._take_over()  # Until now, another process may have written.
+            await self._take_over()  # Another process may have written until this process got the lock.
             with self._context.mirror.part(*self._looked_at) as stirs:
                 async with (
                     Proposals(self._context.judging, stirs.nudge) as self._proposals,
@@ -331,7 +331,7 @@ class PipelineRunner:
         return self._change_states.counted(), rest, self._semaphores.versions()
 
     async def _to_tell(self, actions: list[Action]) -> dict[str, Open]:
-        """Return, by id, the requests whose workers are to be notified, even if not in the mirror yet."""
+        """Return, by id, the requests whose workers must be notified, even if the mirror does not show them yet."""
         context, found = self._context, dict[str, Open]()
         fresh = {action.id for action in actions if isinstance(action, Run)}
         for action in actions:
@@ -364,7 +364,7 @@ class PipelineRunner:
         news, reported = self._news(after, actions, world)
         ends = [*news, *(TurnPart(event.consume()) for event in events)]
         pieces = turn.pieces(self._state, after, actions, ends, reported)
-        for piece in pieces:  # Nothing is written yet, so nothing is torn.
+        for piece in pieces:  # Nothing is written yet, so the store has no half-written turn.
             if piece.item and not piece.fits:
                 raise Faulty(piece.item) from TooLarge("its record is too large for the store")
         rest = [*aside, *pieces, *(TurnPart([op]) for event in events for op in event.besides)]
@@ -380,7 +380,7 @@ class PipelineRunner:
             for entry in written if cut else ():
                 if entry is not None and entry.path in held:
                     await mirror.reached(entry.path, entry.version)
-            self._torn = True  # Until the last one is written.
+            self._torn = True  # Set until the last commit is written.
         self._torn, self._settled = False, not cut
 
     def _news(self, after: State, actions: list[Action], world: World) -> tuple[list[TurnPart], list[TurnPart]]:

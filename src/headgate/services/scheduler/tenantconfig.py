@@ -213,7 +213,9 @@ class ConfigFileWriter:
             entry = mirror.get(place.record.path)
             stored = readable(entry, ConfigBranch) if entry is not None else None
             if entry is not None and stored is not None and ltime < stored.ltime < entry.version:
-                latest = False  # what was brought here from another store, with its higher versions, is not later
+                latest = (
+                    False  # a record that was migrated from another store may have a higher version, but is not later
+                )
                 stale = {path for path in stale if path != place.path and not place.holds(path)}
                 continue
             if stored is not None and stored.digest != content_of(files):

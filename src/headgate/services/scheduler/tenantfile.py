@@ -84,7 +84,8 @@ class TenantFileRunner:
                     answer = await self.anew(session, [guard])
                     requests = [one.event for one in waiting]
                     pieces = [TurnPart(consumed(waiting))]
-                    # Projects are read again after the file is in effect, because it says which projects there are.
+                    # Projects are read again after the file is in effect, because the file determines which projects
+                    # exist.
                     if answer.done and any(one.full for one in requests):
                         pieces += [TurnPart(ops) for ops in self._all_projects()]
                     for commit in packed(pieces):

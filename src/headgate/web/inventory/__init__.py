@@ -1,1 +1,1 @@
-"""Serve the inventory: gRPC as clients of runm-metadata know it, gRPC with all there is, and JSON over HTTP."""
+"""Serve the inventory: gRPC as clients of runm-metadata know it, the complete gRPC API, and JSON over HTTP."""

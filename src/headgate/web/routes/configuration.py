@@ -253,7 +253,7 @@ async def change_keys(
             if data.retire is None:
                 left.extend(await site.keys.rotate(project.connection, project.name, besides))
                 return
-            # Builds could not use secrets any more that only the retired key decrypts.
+            # Builds could no longer use secrets that only the retired key decrypts.
             needed = [] if data.lossy else await _needing(site, project, data.retire)
             if needed:
                 raise HTTPException(_still(data.retire, project, needed), status_code=409)

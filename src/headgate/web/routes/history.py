@@ -320,7 +320,7 @@ async def statistics(site: Site, request: HttpRequest, tenant: str) -> list[Thro
 
 
 def _since_ms(site: Site, request: HttpRequest) -> int:
-    """Return the begin of the period that `days` selects, in milliseconds since the epoch. Raise 400."""
+    """Return the beginning of the period that `days` selects, in milliseconds since the epoch. Raise 400."""
     days = number(request, "days", 30)
     if not 1 <= days <= DAYS_MAX:
         raise HTTPException(f"days must be between 1 and {DAYS_MAX}", status_code=400)

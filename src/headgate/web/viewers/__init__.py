@@ -1,1 +1,1 @@
-"""Show the status to viewers: it is made once for all of them, and a process of its own hands it out."""
+"""Show the status to viewers: it is computed once for all of them, and a separate process sends it."""

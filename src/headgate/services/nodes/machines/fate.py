@@ -111,8 +111,8 @@ class Fate:
         """Return why a free machine is deleted."""
         if node.fixed:
             known = self.listed.get(node.id)
-            # Several tenants may list the machine with different settings; it stays as long as one of them still does
-            # in this way.
+            # Several tenants may list the machine with different settings; it stays as long as one of them still lists
+            # it with these.
             if known is None:
                 return "no tenant lists it any longer"
             return "" if node.digest in known else "it is now listed with other settings"
@@ -187,7 +187,7 @@ class YieldingMachines:
         idle = [node for node in near if node.id in self._free and node.id not in taken and not node.main]
         idle.sort(key=lambda node: (FREE.index(node.state), node.requested_ms, node.id))
         held = [node for node in near if node.request in behind and node.state in FREE and not node.main]
-        # Of requests behind this one, the last in the line loses its machine first.
+        # Of the requests behind this one, the last in the line loses its machine first.
         held.sort(key=lambda node: (-line.index(node.request), node.id))
         machines = [[node] for node in idle], [[node] for node in held]
         ids = {node.id for node in near}
@@ -198,7 +198,7 @@ class YieldingMachines:
         return tuple(node for several in [*machines[0], *machines[1]][:many] for node in several)
 
     def _unused(self, machine: MadeNode, behind: Collection[str]) -> bool:
-        """Return whether no request has one of its slots, except later ones that wait, too."""
+        """Return whether no request has one of its slots, except later ones that also wait."""
         several = self._slots.of(machine.id)
         return bool(several) and all(
             one.id in self._free or (one.request in behind and one.state in FREE) for one in several
@@ -214,7 +214,7 @@ class YieldingMachines:
         """Return a machine, so that others may take it during the rest of the pass; if none does, it is deleted."""
         self._back.add(node.id)
         free = given_back(node)
-        # Others at this look see the room at once.
+        # Other requests of this pass see the room at once.
         if node.request and is_free(free):
             self._limits.returned(node, free)
             self._free[node.id] = free

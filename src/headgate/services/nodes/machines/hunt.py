@@ -35,7 +35,7 @@ Where = tuple[str, str]
 
 
 class Hunt:
-    """Find our resources in accounts. Call `begin`, then `look` at each look of the launcher."""
+    """Find our resources in accounts. Call `begin`, then `look` in each pass of the launcher."""
 
     def __init__(self, ledger: MachineLedger, accounts: Mapping[str, CloudAccount], hunting: Hunting) -> None:
         self._ledger, self._accounts, self._hunting = ledger, accounts, hunting

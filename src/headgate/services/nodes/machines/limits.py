@@ -51,7 +51,7 @@ NOTHING: Uses = {}
 
 
 class ToMake(Protocol):
-    """Declare a machine to be made."""
+    """Describe a machine to create."""
 
     @property
     def provider(self) -> FlatProvider: ...
@@ -125,7 +125,7 @@ class NodeLimits:
         return False
 
     def returned(self, node: MadeNode, free: MadeNode) -> None:
-        """Count a machine that was given back as free."""
+        """Count a returned machine as free."""
         for key, uses in self._of(node):
             self._add(self._used, key, _less(uses))
         for key, uses in self._of(free):
@@ -176,10 +176,10 @@ class NodeLimits:
         provider: FlatProvider | None,
         since_ms: int,
     ) -> list[Key]:
-        """Keep room for a request; return the limits where it lacks some.
+        """Reserve room for a request; return the limits that lack room for it.
 
-        Room that tenants share is kept only for a request that could have it otherwise, so that nobody's own limit
-        keeps it from others; and each limit keeps room for one request at a time, the first that waits for it.
+        Shared room is reserved only for a request that no other limit stops, so that a request's own limit does not
+        keep the room from others. Each limit reserves room for one request at a time, the first that waits for it.
         """
         make = list(make)
         total, more = self._counted(request, take, make), self._more(request, take, make)
@@ -194,7 +194,8 @@ class NodeLimits:
             room = {} if key in self._reserved else self._limit(key).room
             if room and not (own and key[0] in SHARED):
                 reserved = ReservedRoom(room, uses)
-                # Later requests that got machines while this one waited use up what it leaves to them.
+                # Later requests that got machines while this one waited have used part of the room that is left to
+                # them.
                 reserved.take({}, self._joined(key, late))
                 for node in late:
                     add(reserved.behind, dict(self._of(node)).get(key, {}))
@@ -205,8 +206,9 @@ class NodeLimits:
         return [] if own else [key for key in lacking if key[0] in SHARED]
 
     def room_of(self, provider: FlatProvider) -> dict[str, float]:
-        """Return the provider's room of each kind: what its own limits, its account and others leave."""
-        # Machines that exist take part of the account's limit, also those of other providers in the same account.
+        """Return the provider's room of each kind, within its own limits and its account's, without the amounts of
+        others."""
+        # All existing machines count towards the account's limit, also those of other providers in the account.
         used, at = self.used_by(provider), self._used.get(self._place[provider.name], {})
         account = self._limit(self._place[provider.name]).room
         room = {kind: much - (at.get(kind, 0.0) - used.get(kind, 0.0)) for kind, much in account.items()}
@@ -238,7 +240,7 @@ class NodeLimits:
             room = {"machines": most_of} if most_of >= 0 else {}
             return NodeLimit(key, f"max-nodes-per-project, of {names[1]}", room)
         named = (label for one in self._site.providers.get(names[0], ()) for label in one.labels)
-        # Several providers may limit the same label of a tenant; the smallest number holds.
+        # Several providers may limit the same label of a tenant; the smallest number applies.
         limits = [label.max_nodes for label in named if label.name == names[1] and label.max_nodes >= 0]
         return NodeLimit(key, f"max-nodes of label {names[1]}", {"machines": float(min(limits))} if limits else {})
 
@@ -248,7 +250,7 @@ class NodeLimits:
         return self._site.account(provider)[1] if provider is not None else {}
 
     def _of(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what a machine counts at present."""
+        """Yield the amounts that a machine counts now."""
         if node.fixed:
             # A free listed machine costs nothing; only one in use counts.
             if node.request or node.state == "hold":
@@ -258,14 +260,14 @@ class NodeLimits:
             yield ("account", *self._site.place(node)), node.uses
         if node.request:
             yield from self._owned(node)
-        # A ready machine counts for each tenant that could get it, since nobody knows who will.
+        # A ready machine counts for each tenant that could get it, because it is unknown which one will.
         elif node.state in FREE and not (node.fixed or node.main or node.slots):
             for tenant, several in self._site.providers.items():
                 if any(one.name == node.provider for one in several):
                     yield ("label", tenant, node.label), COUNTED
 
     def _owned(self, node: MadeNode) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what a machine counts because it has an owner."""
+        """Yield the amounts that a machine counts because it has an owner."""
         yield ("project", node.tenant, node.project), COUNTED
         yield ("tenant", node.tenant), ONE if node.fixed else node.share or node.uses
         yield ("label", node.tenant, node.label), COUNTED
@@ -281,13 +283,13 @@ class NodeLimits:
 
     @staticmethod
     def _own(request: NodeRequest, label: str, uses: Amounts) -> Iterator[tuple[Key, Amounts]]:
-        """Yield what a machine would count if the request had it."""
+        """Yield the amounts that a machine would count if the request had it."""
         yield ("project", request.tenant, request.project), COUNTED
         yield ("tenant", request.tenant), uses
         yield ("label", request.tenant, label), COUNTED
 
     def _counted(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
-        """Return what these machines count once the request has them."""
+        """Return the amounts that these machines count once the request has them."""
         found: Uses = {}
         for node, _ in take:
             uses = ONE if node.fixed else node.uses
@@ -305,7 +307,7 @@ class NodeLimits:
         return found
 
     def _more(self, request: NodeRequest, take: Sequence[tuple[MadeNode, str]], make: Iterable[ToMake]) -> Uses:
-        """Return what counts in addition to machines that count already: free machines take their room."""
+        """Return the amounts that are not counted yet: free machines already occupy their room."""
         found = self._counted(request, take, make)
         for node, _ in take:
             counted = dict(self._of(node)) if not node.fixed else {}
@@ -333,7 +335,7 @@ class NodeLimits:
         return found
 
     def _behind(self, request: NodeRequest) -> list[MadeNode]:
-        """Return the machines of later requests, which they got since this one waits."""
+        """Return the machines that later requests got while this one has been waiting."""
         line = list(self._site.order or self._site.line)
         after = set(line[line.index(request.id) + 1 :]) if request.id in line else set()
         return [

@@ -29,13 +29,15 @@ class ReadyPools:
         """Yield the machines to create, each with its tenant, where there is room for which no request waits."""
         for tenant, providers in sorted(self.seen.providers.items()):
             coming = Counter[str]()
-            """Label -> number of machines made at this look that serve it, including those made for other labels."""
-            # Labels with more names come first: a machine of theirs may also be one that another label's pool lacks.
+            """Label -> number of machines created in this pass that serve it, including those created for other
+            labels."""
+            # Labels with more names come first, because one of their machines may also fill the pool of another label.
             for name, most in sorted(_pools(providers).items(), key=lambda pool: (-_serves(pool[0], providers), pool)):
                 free = self._free_of(name, providers)
                 self._ready.update(node.id for node in free[:most])
                 able = sorted((one for one in providers if one.label(name) is not None), key=lambda one: one.name)
-                # Each label of the machine that is made counts, so two labels with the same alias do not both make one.
+                # The machine counts for each of its labels, so that two labels with the same alias do not both create
+                # one.
                 while most > len(free) + coming[name]:
                     made = next((m for one in able if (m := self._one_more(one, name, tenant)) is not None), None)
                     if made is None:

@@ -227,7 +227,7 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
     numbers."""
     upto = min(machine.opened + many, machine.slots)
     definition = {
-        # What only makes the machine, such as its user data, would be stored once for each slot.
+        # Settings that only the creation needs, such as user data, would be stored once for each slot.
         "label": {key: value for key, value in machine.settings["label"].items() if key != "userdata"},
         "image": {key: value for key, value in machine.settings["image"].items() if key == "upload"},
         "flavor": {},
@@ -258,7 +258,7 @@ def open_slots(machine: MadeNode, many: int = OPENED_MAX) -> tuple[MadeNode, lis
 
 def with_machine(slot: MadeNode, machine: MadeNode) -> MadeNode:
     """Return a slot of a machine that is usable: ready, with the machine's properties."""
-    # A slot may be recorded before its machine is there, so it learns of the machine's address only here.
+    # A slot may be recorded before its machine exists, so it gets the machine's address only here.
     return msgspec.structs.replace(
         slot,
         state="ready",
@@ -272,7 +272,7 @@ def with_machine(slot: MadeNode, machine: MadeNode) -> MadeNode:
 
 
 class MachineSlots:
-    """Hold the slots of all machines at one look."""
+    """Hold the slots of all machines in one pass."""
 
     def __init__(self, nodes: Mapping[str, MadeNode]) -> None:
         self._nodes, self._of = nodes, dict[str, list[MadeNode]]()
@@ -300,5 +300,5 @@ def is_busy(slot: MadeNode) -> bool:
 
 
 def held_machines(nodes: Iterable[MadeNode]) -> set[str]:
-    """Return the machines of which a slot is held."""
+    """Return the machines that have a held slot."""
     return {one.main for one in nodes if one.main and one.state == "hold"}

@@ -114,7 +114,7 @@ class OccasionRunner:
         self._taken: dict[str, str] = {}
         """Name of a progress record -> position."""
         self._still: set[tuple[str, OccasionPartition]] = set()
-        """Place and partition that had nothing new at the last look."""
+        """Place and partition that had nothing new at the last check."""
         self._lost = LostOccasions(context, watched.name)
         self._problem: str | None = None
 
@@ -222,7 +222,7 @@ class OccasionRunner:
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> bool:
-        """Look at the partitions of one trigger in turn."""
+        """Check the partitions of one trigger in turn."""
         took = False
         for partition in await self._watched.partitions(bound.trigger):
             key = bound.place(partition)
@@ -309,7 +309,7 @@ class OccasionRunner:
 
     async def _head(self, connection: str, project: str, ref: str, known: dict[str, dict[str, dict[str, str]]]) -> str:
         """Return the commit of a branch as last seen, or nothing if there is no such branch. Raise SourceUnavailable
-        until the project has been read; messages wait meanwhile.
+        until the project has been read; until then, messages wait.
         """
         if connection not in known:
             stored = await blob.read(
