@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from headgate.base.errors import UserError
 from headgate.cli.main import COMMANDS, SECTIONS, group
 from headgate.cli.pages.exports import roff
 
@@ -66,6 +67,14 @@ def test_each_command_has_a_manual_page(tmp_path: Path) -> None:
     page = (tmp_path / "headgate-queue-seek.1").read_text()
     assert page.startswith('.TH "HEADGATE-QUEUE-SEEK" "1"') and ".SH OPTIONS" in page
     assert ".B headgate queue seek\n" in page and page.isascii()
+
+
+def test_manual_pages_for_a_directory_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = CliRunner().invoke(group, ["man", str(tmp_path / "file" / "man1")], prog_name="headgate")
+    assert isinstance(ended.exception, UserError) and str(ended.exception).endswith(
+        "man1: cannot be written: Not a directory"
+    )
 
 
 def test_no_text_is_taken_for_a_request_of_roff() -> None:

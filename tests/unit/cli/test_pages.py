@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
@@ -94,3 +94,16 @@ def test_a_proxy_of_the_environment_is_shown_nothing_for_this_machine(
         with pytest.raises(UserError, match="Headgate does not answer"):
             PageClient(base, "secret").post("/api/x", {})
     assert server.asked == []
+
+
+class Files(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing to stderr."""
+
+
+def test_another_server_at_the_url_is_named_as_the_likely_cause() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(UserError, match="File not found; is this the URL of Headgate"):
+            PageClient(f"http://127.0.0.1:{server.server_address[1]}").get("/api/tenants")
+        server.shutdown()

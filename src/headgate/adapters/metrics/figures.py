@@ -156,7 +156,12 @@ GAUGES = [
         ("tenant",),
         _held,
     ),
-    SystemGauge("headgate_messages_waiting", "Messages that wait for their server, by turn.", ("to",), _messages),
+    SystemGauge(
+        "headgate_messages_waiting",
+        "Reports and published events that wait for delivery, by receiver.",
+        ("to",),
+        _messages,
+    ),
 ]
 
 

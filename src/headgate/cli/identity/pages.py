@@ -172,7 +172,9 @@ def _reason(error: urllib.error.HTTPError) -> str:
     try:
         found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
     except (ValueError, OSError):
-        return error.reason
+        # Headgate sends HTML only to clients that accept it, so another program answered.
+        other = error.code == HTTPStatus.NOT_FOUND and error.headers.get_content_type() == "text/html"
+        return f"{error.reason}; is this the URL of Headgate?" if other else error.reason
     return str(found.get("description") or error.reason) if isinstance(found, dict) else error.reason
 
 

@@ -144,7 +144,7 @@ def metrics_page() -> str:
     return "\n".join(
         [
             _METRICS_HEAD,
-            *_table("The entire system", "One of all processes reports these.", system),
+            *_table("The entire system", "One process at a time reports these.", system),
             *_table("Each process", "", _own(ProcessMetrics().registry)),
             *_table("Workers of message queues", "", _own(WorkerMetrics().registry)),
         ]

@@ -12,6 +12,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from headgate import __version__
+from headgate.base.errors import UserError
 from headgate.cli.terminal.say import say
 from headgate.config.explain import schema
 
@@ -35,9 +36,12 @@ def man(context: click.Context, directory: Path) -> None:
     finds it.
     """
     root = context.find_root()
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in pages(root.command, root):
-        (directory / f"{name}.{SECTION}").write_text(text)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in pages(root.command, root):
+            (directory / f"{name}.{SECTION}").write_text(text)
+    except OSError as error:
+        raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from error
 
 
 def pages(command: click.Command, context: click.Context, name: str = "headgate") -> Iterator[tuple[str, str]]:

@@ -199,8 +199,8 @@ async def change_reports(site: Site, request: HttpRequest, connection: str, data
     site.allow_all(request)
     known = [found.connection for found in outboxes(site.context)]
     if connection not in known:
-        names = ", ".join(known) or "none so far"
-        raise NotFoundException(f"there are no reports to a connection {connection!r}; there are some to {names}")
+        others = f"; there are reports to {', '.join(known)}" if known else ""
+        raise NotFoundException(f"there are no reports to a connection {connection!r}{others}")
     hand = Hand(site, request, f"reports-{data.do}", "", connection, data.reason, {"connection": connection})
 
     async def work(besides: Sequence[Op]) -> None:
