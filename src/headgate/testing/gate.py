@@ -200,6 +200,7 @@ async def _loaded(scheduler: Scheduler, running: asyncio.Future[object]) -> None
         for tenant in scheduler.tenants.values():
             loaded: asyncio.Future[object] = asyncio.ensure_future(tenant.loaded.wait())
             await asyncio.wait([running, loaded], return_when=asyncio.FIRST_COMPLETED)
+    # If a component has failed while the tenants were loading, raise its error instead of a timeout.
     if running.done():
         await running
 
@@ -297,6 +298,7 @@ async def cost_of_item(
         counts, mirror = running.context.store.counts, running.context.mirror
         repositories.propose("code", "one", {"a": "1\n"})
         place = running.context.map.cache.connection("local").cache.path
+        # The measurement starts after the proposal is known, so that the poll does not count.
         while not mirror.under(place):
             await mirror.moved(mirror.moves)
         mark()
@@ -304,6 +306,7 @@ async def cost_of_item(
         repositories.approve("code", "one")
         await running.history.result_of("one", "gate")
         root_of_events = running.context.map.events.path
+        # Some writes for the item come after its result.
         while mirror.under(running.context.map.history.queue.path) or _waiting(mirror.under(root_of_events)):
             await mirror.moved(mirror.moves)
         mark()
@@ -313,4 +316,5 @@ async def cost_of_item(
 
 
 def _waiting(entries: Sequence[Entry]) -> bool:
+    # Election locks stay as long as the components run.
     return any("/election" not in entry.path for entry in entries)

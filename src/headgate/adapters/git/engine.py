@@ -76,6 +76,7 @@ class GitEngine:
             known = self._mirrors[project] = MirrorRepository(path, remote, self._who, self._merging)
         self._open[project] = known
         self._open.move_to_end(project)
+        # Open repositories take descriptors and memory, so the least recently used one is closed.
         if len(self._open) > OPEN_MAX:
             self._open.popitem(last=False)[1].rest()
         known.remote.url = self._connections[connection].url(project)
@@ -113,6 +114,7 @@ class GitEngine:
             try:
                 mirror = self.mirror(at.project, at.connection)
                 heads[at.project], branches = await ref_state(mirror, at, heads[at.project])
+            # Another attempt would have the same result, so this is an answer.
             except GitImpossible as error:
                 return works.MergeAnswer(work.buildset, False, at.item, error.message)
             except _FAILURES as error:
@@ -121,6 +123,7 @@ class GitEngine:
         merged: dict[str, dict[str, str]] = {}
         bases: dict[str, dict[str, str]] = {}
         for item in work.chain:
+            # The tree beneath the item's own change is an input of jobs with `reuse`.
             if item.item == own and item.project in work.given:
                 head = merged.get(item.project, {}).get(item.branch) or heads[item.project].get(HEADS + item.branch)
                 bases.setdefault(item.project, {}).setdefault(item.branch, head or "")
@@ -161,6 +164,7 @@ class GitEngine:
         """Return the trees of the `given` projects, after adding heads that are not known yet. Projects that cannot be
         fetched are left out."""
         absent = [project for project in work.given if project not in heads]
+        # These trees only help to reuse results, so a project that cannot be fetched must not fail the merge.
         looks = (self._now(project, work.given[project], ()) for project in absent)
         for project, found in zip(absent, await asyncio.gather(*looks, return_exceptions=True), strict=True):
             if isinstance(found, dict):

@@ -120,6 +120,7 @@ class ProcessRunner:
             untrusted=settings.untrusted,
             hidden=settings.hidden,
             tmp_size_bytes=settings.bounds.tmp_size_max_bytes,
+            # Control groups limit the processes of each build better than a limit per user does.
             processes_max=0 if self.limiter.groups.complete else settings.bounds.processes_max,
         )
         self._keeper = ProcessKeeper(self.limiter)
@@ -231,6 +232,7 @@ class ProcessRunner:
             return await self._run_build(workspace, work, joblog)
         except CheckoutError as missing:
             joblog.say(f"The repositories cannot be prepared: {missing}")
+            # On a full disk, git fails in many ways; another executor may have room.
             if self.room.gone(work.begun_s, str(missing)):
                 return self._disk_full(spec, str(missing))
             return _again(spec, "MERGE_CONFLICT" if missing.conflict else None, str(missing))
@@ -240,6 +242,7 @@ class ProcessRunner:
         except NotBuilt as failed:
             joblog.say(str(failed))
             return BuildOutcome(build=spec.build, result=failed.result, error=str(failed))
+        # Another executor may have a free user.
         except NoUser as none:
             joblog.say(str(none))
             return _again(spec, None, str(none))
@@ -285,12 +288,14 @@ class ProcessRunner:
                     workspace.spec = replace(spec, job=replace(spec.job, nodeset=taken.nodeset))
                 return taken.hosts, ansible
 
+            # The preparation may take long, for example while it fetches an image, so a cancellation ends it.
             prepared = await unless(work.cancel, ready())
             if prepared is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             hosts, ansible = prepared
             clusters = await of_nodes(self._keys, spec)
             workspace.contexts.kubeconfig = kubeconfig(clusters)
+            # A playbook may print its kubeconfig, and the log must not show the tokens.
             joblog.censor.learn(tokens(clusters))
             joblog.excerpt.censor.learn(tokens(clusters))
             secret = await handed(self._keys, spec)
@@ -307,6 +312,7 @@ class ProcessRunner:
                 limit_s = max(0, spec.job.timeout_s or 0) or self.settings.limits.timeout_s
                 await self._images.complete(boxed, cell, workspace, joblog, work.cancel, limit_s)
             if workspace.plays and await cell.arm(workspace.root / "agent"):
+                # The agent has the keys now, so that playbooks can use them without reading them.
                 workspace.site = without_keys(workspace.site)
                 hosts = {name: without_keys(found) for name, found in hosts.items()}
             if boxed is not None and boxed.plays:
@@ -349,6 +355,7 @@ class ProcessRunner:
         except (ReturnError, SecretError) as wrong:
             joblog.say(f"The data that the job returned is lost: {wrong}")
             result, error = ("FAILURE" if result == "SUCCESS" else result), error or str(wrong)
+        # Later jobs and pages show these, so secrets are removed as in the log.
         data, error = joblog.censor.value(data), joblog.censor.value(error)
         excerpt = joblog.excerpt.text()
         if spec.job.secret_exposure == "fail" and joblog.censor.found:
@@ -361,8 +368,10 @@ class ProcessRunner:
             joblog.say(line)
         await run_to_end(asyncio.to_thread(write_inventory, workspace.logs, inventory, joblog.excerpt.censor.value))
         await run_to_end(asyncio.to_thread(write_manifest, workspace.logs))
+        # A full disk makes programs fail in any way, which is not the job's fault.
         if result in ("FAILURE", "POST_FAILURE", None) and self.room.gone(work.begun_s):
             return replace(self._disk_full(spec, error), data=data, secret=hidden)
+        # The job itself declares that another attempt would not help.
         if result is None and retry is False:
             result = "FAILURE"
         return replace(_again(spec, result, error), data=data, secret=hidden, narrow=spec.job.reuse, excerpt=excerpt)

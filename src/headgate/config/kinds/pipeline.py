@@ -39,6 +39,7 @@ def pipeline(body: Table, tenant: Tenant, warnings: list[Wrong]) -> Pipeline:
     require, reject = settings.requirements("require"), settings.requirements("reject")
     reports = {kind: found for kind in REPORTERS if (found := settings.reports(kind))}
     not_by_itself(body, triggers, reports)
+    # As in Zuul, these are reported like failures unless the pipeline has reporters for them.
     for kind in ("merge-conflict", "config-error"):
         if kind not in reports and "failure" in reports:
             reports[kind] = reports["failure"]

@@ -129,8 +129,10 @@ class PartitionRunner:
         if control.paused:
             await self._flush()
             return False
+        # A due retry precedes new messages, whose flow might never pause.
         if await self._retry():
             return True
+        # Messages that may have started are tried one by one, so that one that kills its worker is found.
         if steps.suspects(self.now) > steps.position(self.now):
             return await self._alone()
         return await self._page()
@@ -154,6 +156,7 @@ class PartitionRunner:
                 try:
                     if not await self._first(page[first : first + self._policy.batch]):
                         return True
+                # A job that stops the worker has not processed the message, so this is not an attempt.
                 except StopWorker:
                     self._with_job, self.now = "", steps.begun(steps.untried(self.now), "")
                     raise
@@ -246,6 +249,7 @@ class PartitionRunner:
             await self._give_up(message, tally, why)
             return
         due_ms = self._due_ms(tally.failed, error)
+        # Beyond the limit of parked messages, the partition waits instead of skipping another one.
         if not waits and (self._policy.blocking or len(self.now.parked) >= steps.PARKED_MAX):
             self.now = steps.tried(self.now, id, tally)
             self._not_before_ms = due_ms

@@ -178,7 +178,7 @@ class Search:
         if part.reached is not None:
             raise Broad(
                 f"more than {self._bounds.gathered_max} objects, or for longer than {self._bounds.page_max_s:.0f} s, "
-                "would have to be looked at before the first can be told in this order; restrict the filter, or omit "
+                "would have to be read before the first one in this order is known; restrict the filter, or omit "
                 "the order"
             )
         return part.found
@@ -387,6 +387,7 @@ def _estimated(posting: PostingFilter, uuids: Sequence[str]) -> float:
     """Estimate the number of entries of a list from its first ones, by the density of their uuids."""
     if len(uuids) < PROBED_MAX:
         return len(uuids)
+    # These lists are in the order of values, not of uuids, so their first entries show no density.
     if posting.kind == "key" or posting.prefix:
         return 1e12
     try:

@@ -212,10 +212,9 @@ class ConfigFileWriter:
             place = root.branch(branch)
             entry = mirror.get(place.record.path)
             stored = readable(entry, ConfigBranch) if entry is not None else None
+            # A record that was migrated from another store may have a higher version, but was not read later.
             if entry is not None and stored is not None and ltime < stored.ltime < entry.version:
-                latest = (
-                    False  # a record that was migrated from another store may have a higher version, but is not later
-                )
+                latest = False
                 stale = {path for path in stale if path != place.path and not place.holds(path)}
                 continue
             if stored is not None and stored.digest != content_of(files):

@@ -136,6 +136,7 @@ def openapi_document(routes: Iterable[HttpRoute], service: ServiceDescriptor) ->
             "schemas": schemas,
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}},
         },
+        # Client certificates, and trusted callers on loopback, need no token.
         "security": [{"bearer": []}, {}],
     }
 
@@ -178,6 +179,7 @@ def _operation(route: HttpRoute, method: MethodDescriptor, schemas: dict[str, Js
 
 def _query(message: Descriptor, prefix: str = "") -> Iterable[tuple[str, Json]]:
     for field in message.fields:
+        # The session is sent in headers.
         if field.name == "session":
             continue
         if field.message_type is None:
@@ -260,6 +262,7 @@ def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., A
             message = await _read(route, request, made())
             if method.server_streaming:
                 return await _stream(answer(call, message))
+            # Only single answers have a time limit; a stream may last for days.
             async with asyncio.timeout(CALL_MAX_S):
                 return _json(await answer(call, message), 200)
         except rest.HTTPException as refused:
@@ -279,6 +282,7 @@ async def _read(route: HttpRoute, request: rest.HttpRequest, message: Message) -
     if route.has_body:
         try:
             fields = json.loads(await request.body() or b"{}")
+        # A body of thousands of brackets exceeds the decoder's recursion limit.
         except (ValueError, RecursionError) as error:
             raise Invalid(f"the body is not JSON: {error}") from error
         if not isinstance(fields, dict):

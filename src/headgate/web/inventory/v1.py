@@ -81,6 +81,7 @@ class Additions:
 
     async def Apply(self, call: InventoryCall, request: pb.ApplyRequest) -> pb.ApplyResponse:
         caller = await self._caller(call, request.session)
+        # Independent steps need not fit into one commit, so more of them are allowed.
         most = PARTED_STEPS_MAX if request.in_parts else STEPS_MAX
         if len(request.steps) > most:
             raise names.Invalid(f"the request has {len(request.steps)} steps; at most {most} are allowed")
@@ -107,6 +108,7 @@ class Additions:
             except (InventoryError, names.Invalid) as error:
                 failures[number] = error
         outcomes, revision = await self._inventory.apply_in_parts(caller, steps)
+        # One object per step, empty for a failed one, so that their positions are those of the steps.
         objects = [pb.Object() for _ in request.steps]
         for number, outcome in zip(numbers, outcomes, strict=True):
             if isinstance(outcome, tuple):
@@ -163,6 +165,7 @@ class Additions:
         return msgspec.structs.replace(
             object,
             partition=await self._inventory.partition(object.partition or caller.partition, caller),
+            # As in runm.RunmMetadata, an operator's object belongs to no project, unless its type requires one.
             project=object.project or (caller.project if per_project or not caller.operator else ""),
             uuid=names.uuid(object.uuid) if object.uuid else fresh(),
         )
@@ -209,6 +212,7 @@ def expression(wire_filter: pb.Filter) -> Expression:
         project=wire_filter.project,
         every_project=wire_filter.every_project,
         uuids=tuple(wire_filter.uuids),
+        # Uuids are stored in lower case and without hyphens.
         uuid_prefix=wire_filter.uuid_prefix.lower().replace("-", ""),
         name=wire_filter.name,
         name_prefix=wire_filter.name_prefix,
@@ -257,6 +261,7 @@ class Administration:
         caller = await self._sessions.anybody(call, session_info(request.session))
         given = request.partition
         uuid = names.uuid(given.uuid) if given.uuid else fresh()
+        # One method creates and renames, as for other `Set` methods: the uuid decides.
         if await self._admin.has_partition(uuid):
             return _partition(
                 *await self._admin.rename_partition(caller, uuid, given.name, request.expected_generation)

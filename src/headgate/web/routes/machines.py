@@ -141,6 +141,7 @@ async def nodes(site: Site, tenant: str) -> list[NodeShape]:
     """
     configured = site.tenant(tenant)
     requests, places = {one.id: one for one in _requests(site, tenant)}, site.context.map.nodes.claims
+    # Claims of all tenants are read, because the free machines must not include those that others use.
     claims = list(_read(site.context.mirror, places.path, NodeClaim))
     found = [_node(site, claim, requests.get(claim.request)) for claim in claims if claim.tenant == tenant]
     found += made_nodes(site, tenant, requests)

@@ -127,6 +127,7 @@ def executor_nodes(site: Site, tenant: str) -> list[NodeShape]:
 
 def _listed(site: Site, record: ComponentRecord, own: dict[str, str]) -> Iterator[NodeShape]:
     for one in record.data.machines:
+        # A machine that a build of another tenant uses is not shown.
         if not one.build or one.build in own:
             yield _executor_node(site, record, one, own.get(one.build))
 
@@ -139,6 +140,7 @@ def _executor_node(site: Site, record: ComponentRecord, one: OwnMachine, doing: 
         type=one.labels,
         label=one.labels[0] if one.labels else "",
         state=state,
+        # Executors do not announce since when, so this is the present time.
         state_time=time_text(site.context.now_ms()) or "",
         comment=doing,
         connection_type="ssh",
@@ -219,6 +221,7 @@ async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPExc
     claim = readable(entry, NodeClaim) if entry is not None else None
     if claim is not None and claim.tenant == tenant.name:
         return HTTPException(_claimed(site, claim, state), status_code=409)
+    # A claim that is left here belongs to another tenant, which gets no confirmation that the machine exists.
     free = [] if site.pooled is None or claim is not None else await site.pooled(tenant)
     for one in free:
         if one.uuid == uuid:

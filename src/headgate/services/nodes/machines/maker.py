@@ -85,6 +85,7 @@ class MachineMaker:
                     await self._look()
                     ends_s = [*self._backoff.ends_s(), *(one.back_s for one in self._accounts.values())]
                     await self._errands.wait(asyncio.ensure_future(part.moved(moves)), ends_s, LOOK_S)
+                    # The pause grows with the number of machines, so that passes take a limited share of the time.
                     await asyncio.sleep(len(self._seen.nodes) / LOOKED_AT_A_SECOND)
         finally:
             await self._errands.end()
@@ -108,6 +109,7 @@ class MachineMaker:
         for node in list(self._seen.nodes.values()):
             await self._follow(node, fate)
         places = self._context.map.nodes
+        # Nothing else would delete the records of ended requests and of deleted machines.
         stale: list[Op] = [places.waits(id).record.delete() for id in self._seen.waits.keys() - now.requests]
         stale += [places.orders(id).record.delete() for id in self._seen.orders.keys() - self._seen.nodes.keys()]
         for op in stale:  # One at a time, because they are independent.
@@ -230,6 +232,7 @@ class MachineMaker:
             limits_of_tenant=lambda name: tenants[name].resource_limits if name in tenants else {},
             tight=lambda one: self._backoff.is_tight(one.name),
             full=lambda one: self._backoff.is_full(one.name),
+            # A static provider has no account whose limits would have to be read.
             unread=lambda one: not (one.is_static or self._hunting.place(one.connection, one.settings).is_read),
             line=[one.request.id for one in now.waiting if not self._is_complete(one.request)],
             order=now.order,
@@ -263,6 +266,7 @@ class MachineMaker:
         """Take all machines of a plan, or none; return whether they were taken."""
         request, at = waiting.request, self._seen.at
         checks, ops = [waiting.at], list[Op]()
+        # Every machine is checked, because its builds, people and its own steps write the same record.
         for node in plan.leave:
             checks.append(at[node.id])
             ops.append(self._put(given_back(node)))
@@ -302,6 +306,7 @@ class MachineMaker:
         ops: list[Op] = [nodes.answers(request.id).record.put(answer)]
         now_ms = self._context.now_ms()
         ops += [self._put(replace(node, state="in-use", since_ms=now_ms, why="")) for node in own.values()]
+        # The same commit deletes the reason, so that no answered request appears to wait.
         if request.id in self._seen.waits:
             ops.append(nodes.waits(request.id).record.delete())
         await self._ledger.commit([waiting.at, *(self._seen.at[node.id] for node in own.values())], ops)
@@ -325,6 +330,7 @@ class MachineMaker:
 
     async def _outdate(self, node: MadeNode, why: str) -> None:
         def change(one: MadeNode) -> MadeNode:
+            # Another request may have taken the machine since it was chosen.
             same = one.request == node.request and one.state in FREE
             return replace(given_back(one), state="outdated", why=why) if same else one
 
@@ -332,6 +338,7 @@ class MachineMaker:
 
     async def _keep_ready(self, choosing: Choosing) -> None:
         """Create the missing machines of those that are kept ready; delete machines that were unneeded for long."""
+        # Serving the requests has changed machines, and only those that are still free count for the pools.
         self._seen = self._now()
         pools = ReadyPools(self._seen, self._fate, choosing)
         for tenant, made in pools.lacking():

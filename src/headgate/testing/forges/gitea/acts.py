@@ -167,6 +167,7 @@ class FakeGiteaActs:
             raise FakeGiteaRefused(405, f"not allowed to merge [reason: {lacking}]")
         if style not in repository.styles:
             raise FakeGiteaRefused(405, f"{style} is not allowed an allowed merge style for this repository")
+        # The client names the head that it has seen, so that a later push is not merged by accident.
         if head and head != pull.head_sha:
             raise FakeGiteaRefused(409, "head out of date")
         before = hosts.heads(repository)
@@ -189,6 +190,7 @@ class FakeGiteaActs:
         if "manually-merged" not in repository.styles:
             raise FakeGiteaRefused(405, "manually-merged is not allowed an allowed merge style for this repository")
         tip = hosts.heads(repository).get(pull.base_ref, "")
+        # Gitea accepts only the full id of a commit that the branch already contains.
         if len(commit) != 40 or not hosts.has(repository, commit) or not hosts.contains(repository, tip, commit):
             raise FakeGiteaRefused(409, "Wrong commit ID")
         self._merged(pull, who, commit, tip)
@@ -264,6 +266,7 @@ class FakeGiteaActs:
         self, pull: model.FakeGiteaPull, who: FakeGitHubAccount, label: FakeGitHubLabel, *, off: bool = False
     ) -> None:
         """Add a label, or remove it."""
+        # Nothing changes, so Gitea sends no webhook.
         if (label in pull.labels) is not off:
             return
         pull.labels = [one for one in pull.labels if one is not label] + ([] if off else [label])

@@ -94,6 +94,7 @@ class FakeGiteaServer:
             return await failed(fault)
         body = await request.read()
         answer = self._answer(request, route, {name: unquote(value) for name, value in found.groupdict().items()}, body)
+        # The request was carried out, but its answer is lost.
         return await failed(fault) if fault is not None else answer
 
     def _answer(self, request: web.Request, route: FakeGiteaRoute, named: dict[str, str], body: bytes) -> web.Response:
@@ -168,6 +169,7 @@ class FakeGiteaServer:
 def _refuses(repository: model.FakeGiteaRepository, ref: str, who: FakeGitHubAccount) -> bool:
     """Return whether a push of a ref is refused: refs of pull requests, and protected branches."""
     rule = model.protection_of(repository, ref.removeprefix("refs/heads/"))
+    # Only Gitea itself writes the refs of pull requests.
     return ref.startswith("refs/pull/") or (rule is not None and who.login not in rule.pushers)
 
 
@@ -340,6 +342,7 @@ class Gitea:
         repository.name = name
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
+        # If the new name is a former name of another repository, that redirect ends.
         self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
 
@@ -348,6 +351,7 @@ class Gitea:
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
+        # If the new name is a former name of another repository, that redirect ends.
         self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
 
@@ -382,5 +386,6 @@ async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
         try:
             yield Gitea(url, world, mail, servers[0], servers[0].acts)
         finally:
+            # This releases requests that hang on purpose; the cleanup would wait for them.
             for fault in servers[0].faults:
                 fault.until.set()

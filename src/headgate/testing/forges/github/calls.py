@@ -19,6 +19,7 @@ _REPO = "/repos/{owner}/{repo}"
 
 
 def _as_app(call: FakeGitHubCall) -> model.App:
+    # These endpoints accept only the JSON web token of the app, not the token of an installation.
     if call.caller.app is None or call.caller.installation is not None:
         raise FakeGitHubRefused(401, "A JSON web token could not be decoded")
     return call.caller.app
@@ -50,6 +51,7 @@ def installation_of(call: FakeGitHubCall) -> Answer:
     one = _as_app(call)
     repository = call.forge.world.repository(f"{call.path['owner']}/{call.path['repo']}")
     found = call.forge.world.installation_of(repository) if repository is not None else None
+    # The installation of another app gets the same answer as a missing one.
     if found is None or found.app is not one:
         raise FakeGitHubRefused(404, "Not Found")
     return 200, call.forge.shows.installation(found)
@@ -100,6 +102,7 @@ def deliveries(call: FakeGitHubCall) -> Answer:
         found = [d for d in found if not 200 <= d.status_code < 400]
     cursor = int(call.query["cursor"]) if "cursor" in call.query else None
     found = [d for d in found if cursor is None or d.id < cursor]
+    # GitHub returns at most 100 entries per page.
     size = min(int(call.query.get("per_page", 30)), 100)
     if len(found) > size:
         call.headers["Link"] = f'<{call.url}?per_page={size}&cursor={found[size - 1].id}>; rel="next"'
@@ -161,6 +164,7 @@ def rate_limit(call: FakeGitHubCall) -> Answer:
 @ROUTES.on("GET", "/user")
 def myself(call: FakeGitHubCall) -> Answer:
     """Answer the owner of the token."""
+    # The token of an installation represents no user.
     if call.caller.account is None or call.caller.installation is not None:
         raise FakeGitHubRefused(403, "Resource not accessible by integration")
     return 200, call.forge.shows.public_user(call.caller.account)
@@ -188,6 +192,7 @@ def permission(call: FakeGitHubCall) -> Answer:
     found = call.forge.world.accounts.get(call.path["username"])
     if found is None:
         raise FakeGitHubRefused(404, f"{call.path['username']} is not a user")
+    # `permission` has only the four original levels; `role_name` has the exact role.
     role = call.repository.role(found.login)
     shown = {**call.forge.shows.user(found), "role_name": role or "none"}
     return 200, {"permission": model.ROLES.get(role, "none"), "role_name": role or "none", "user": shown}
@@ -289,6 +294,7 @@ def _ruleset(call: FakeGitHubCall, one: model.Ruleset, may: str) -> Shown:
 def protection(call: FakeGitHubCall) -> Answer:
     """Answer the classic protection of a branch."""
     call.needs("administration", "read")
+    # Both cases are a 404; clients can distinguish them only by the message.
     if call.path["branch"] not in hosts.heads(call.repository):
         raise FakeGitHubRefused(404, "Branch not found")
     found = protection_of(call.repository, call.path["branch"])

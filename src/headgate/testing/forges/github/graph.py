@@ -50,6 +50,7 @@ class FakeGitHubGraph:
     def _repository(self, owner: str, name: str, followRenames: bool = True) -> Node | None:
         full_name = f"{owner}/{name}"
         found = self._world.repository(full_name)
+        # GitHub follows former names unless the query forbids that.
         if found is None and followRenames:
             found = self._world.repository(self._world.moved.get(full_name, ""))
         if found is None or not self._caller.sees(found):
@@ -237,6 +238,7 @@ class FakeGitHubGraph:
 
     def _commit(self, repository: model.FakeGitHubRepository, sha: str) -> Node:
         contexts: list[Node] = []
+        # Of several statuses with one context, the rollup shows the newest.
         latest = {(s.context): s for s in repository.statuses.get(sha, ())}
         contexts += [self._context(repository, s) for s in latest.values()]
         # Of several runs with one name, the rollup shows the newest.
@@ -284,6 +286,7 @@ class FakeGitHubGraph:
             "checkSuite": {
                 "__typename": "CheckSuite",
                 "app": self._app(one.app),
+                # A request to rerun resets the suite, while the run keeps its conclusion.
                 "status": "QUEUED" if one.rerun_requested else one.status.upper(),
             },
         }

@@ -195,10 +195,12 @@ class GitHub:
     def app(self, slug: str = "headgate", hook_url: str = "", hook_secret: str = "") -> model.App:
         """Register an app; its private key is in `keys`."""
         key = rsa.generate_private_key(65537, 2048)
+        # GitHub issues the keys of apps in this format.
         kinds = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
         private = key.private_bytes(*kinds, serialization.NoEncryption()).decode()
         format_ = serialization.PublicFormat.SubjectPublicKeyInfo
         public = key.public_key().public_bytes(serialization.Encoding.PEM, format_).decode()
+        # As at GitHub, each app has an account whose name ends with `[bot]`.
         owner, bot = self.world.account("octo", "Organization"), self.world.account(f"{slug}[bot]", "Bot")
         one = model.App(next(self.world.ids), slug, owner, bot, public, hook_url=hook_url, hook_secret=hook_secret)
         self.world.apps[one.id], self.keys[one.id] = one, private
@@ -207,6 +209,7 @@ class GitHub:
     def install(self, app: model.App, owner: str, *projects: str) -> model.FakeGitHubInstallation:
         """Install an app for an account: for some of its repositories, or all."""
         account = self.world.accounts.get(owner) or self.world.account(owner, "Organization")
+        # Without projects, the app is installed in all repositories of the account.
         one = model.FakeGitHubInstallation(next(self.world.ids), app, account, set(projects) or None)
         self.world.installations[one.id] = one
         return one
@@ -267,6 +270,7 @@ class GitHub:
         repository.name = name
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
+        # If the new name is a former name of another repository, that redirect ends.
         self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
         changes = {"repository": {"name": {"from": old.partition("/")[2]}}}
@@ -277,12 +281,14 @@ class GitHub:
         old, repository.owner = repository.full_name, to
         del self.world.repositories[old]
         self.world.repositories[repository.full_name] = repository
+        # If the new name is a former name of another repository, that redirect ends.
         self.world.moved.pop(repository.full_name, None)
         self.world.moved[old] = repository.full_name
 
     def remove_fork(self, repository: model.FakeGitHubRepository) -> None:
         """Delete a fork that pull requests come from; they stay."""
         del self.world.repositories[repository.full_name]
+        # Pull requests from a deleted fork stay, but have no source repository.
         for one in self.world.repositories.values():
             for pull in one.pulls.values():
                 if pull.head_repository is repository:

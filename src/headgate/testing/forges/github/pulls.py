@@ -112,6 +112,7 @@ def review(call: FakeGitHubCall) -> Answer:
     call.needs("pull_requests")
     event, body = call.body.get("event"), call.body.get("body", "")
     states = {"APPROVE": "APPROVED", "REQUEST_CHANGES": "CHANGES_REQUESTED", "COMMENT": "COMMENTED"}
+    # Only an approval may have an empty text.
     if event not in states or (event != "APPROVE" and not body) or len(body) > BODY_MAX:
         raise FakeGitHubRefused(422, "Unprocessable Entity")
     commit = call.body.get("commit_id")
@@ -198,6 +199,7 @@ def labels(call: FakeGitHubCall) -> Answer:
 def add_labels(call: FakeGitHubCall) -> Answer:
     """Put labels on it."""
     call.needs("issues")
+    # GitHub accepts the list itself, or an object that contains it.
     for name in call.body["labels"] if isinstance(call.body, dict) else call.body:
         call.forge.says.label(call.pull, call.caller.asker.account, name)
     return 200, [call.forge.shows.label(call.repository, one) for one in call.pull.labels]
@@ -334,6 +336,7 @@ def _write(call: FakeGitHubCall, run: CheckRun) -> None:
     if body.get("conclusion"):
         run.status, run.conclusion = "completed", body["conclusion"]
         run.completed_s = _time(body.get("completed_at")) or now_s
+    # A run that starts again loses its earlier result.
     elif run.status != "completed":
         run.conclusion, run.completed_s = None, None
     run.started_s = _time(body.get("started_at")) or run.started_s or now_s

@@ -271,6 +271,7 @@ class FakeGitHubShows:
         return {
             **self.listed_pull(one),
             "merged": one.merged,
+            # GitHub computes no mergeability for a merged pull request.
             "mergeable": None if one.merged else clean,
             "rebaseable": None if one.merged else clean,
             "mergeable_state": "unknown" if one.merged else word,
@@ -360,6 +361,7 @@ class FakeGitHubShows:
             "name": one.name,
             "check_suite": {"id": one.app.id},
             "app": self.app(one.app),
+            # GitHub leaves out pull requests from forks.
             "pull_requests": [self._pull_of_check(p) for p in pulls if p.head_repository is repository],
         }
 
@@ -384,6 +386,7 @@ def mergeability(world: model.FakeGitHubWorld, pull: model.FakeGitHubPull, *, as
         return False
     # A push to either side outdates the test merge, so the answer is open once more.
     if pull.test_merge != (pull.head_sha, tip):
+        # GitHub computes the test merge in the background, so the first requests get no answer.
         if asks:
             pull.times_asked += 1
         if pull.times_asked <= world.mergeability_asks:

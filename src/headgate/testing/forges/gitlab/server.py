@@ -132,6 +132,7 @@ class FakeGitLabServer:
             return _broken(fault)
         named = {name: unquote(value) for name, value in found.groupdict().items()}
         answer = self._answer(request, route, named, await request.read())
+        # The request was carried out, but its answer is lost.
         return _broken(fault) if fault is not None else answer
 
     def _answer(
@@ -148,6 +149,7 @@ class FakeGitLabServer:
                 self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), document, 429))
                 return web.Response(status=429, text="Retry later\n", headers=retry)
             self._moved(route, named)
+            # Links to further pages must keep `%2F` in the path of a project.
             address = f"{self.shows.web}{request.path if '%' not in request.raw_path else request.raw_path}"
             query = dict(request.query)
             call = calls.FakeGitLabCall(
@@ -170,6 +172,7 @@ class FakeGitLabServer:
             )
         except (KeyError, TypeError, ValueError, msgspec.DecodeError) as error:
             status, answer = 400, {"error": f"{error!r}"}
+            # A malformed request is a defect of the client under test, so the tests check this list.
             self.wrong.append(f"{route.method} {route.template}: {error!r}")
         self.log.append(FakeGitLabExchange(route.method, route.template, dict(request.query), document, status))
         return self._sent(request, username, status, answer, headers)
@@ -188,6 +191,7 @@ class FakeGitLabServer:
         new = self.world.moved.get(named.get("project", ""))
         if new is None:
             return
+        # GitLab redirects reads of a moved project, but refuses writes.
         if route.method != "GET":
             raise FakeGitLabRefused(405, "Non GET methods are not allowed for moved projects")
         path = route.template.replace("{project}", str(self.world.projects[new].id))
@@ -226,6 +230,7 @@ class FakeGitLabServer:
         except FakeGitLabRefused as refused:
             headers = {"WWW-Authenticate": 'Basic realm="GitLab"'} if refused.status == 401 else {}
             return web.Response(status=refused.status, text=refused.message, headers=headers)
+        # The heads before the push show later which branches it moved.
         before = hosts.heads(project) if writes else {}
         answer = await hosts.serve_git(request, project, found["path"], lambda ref: _refuses(project, ref, who))
         if found["path"] == "git-receive-pack" and who is not None:
@@ -237,11 +242,13 @@ class FakeGitLabServer:
         if kind.lower() != "basic":
             return None
         password = base64.b64decode(text).decode().partition(":")[2]
+        # git sends the token as the password, with any user name.
         return self._caller(f"Bearer {password}")
 
 
 def _refuses(project: FakeGitLabProject, ref: str, who: FakeGitLabUser | None) -> bool:
     """Return whether a push of a ref is refused."""
+    # Only GitLab itself writes the refs of merge requests.
     if ref.startswith("refs/merge-requests/") or who is None:
         return True
     return ref.startswith("refs/heads/") and not project.may_push(who, ref.removeprefix("refs/heads/"))

@@ -122,6 +122,7 @@ class FakeGitLabShows:
             "user_has_approved": asker in one.approvers,
             "user_can_approve": asker not in one.approvers,
         }
+        # Only paid editions require approvals and report how many are missing.
         if one.project.approvals is not None:
             shown |= {"approvals_required": one.project.approvals, "approvals_left": model.approvals_left(one)}
         return shown
@@ -160,6 +161,7 @@ class FakeGitLabShows:
         return {k: shown[k] for k in ("id", "name", "path_with_namespace", "default_branch", "web_url")}
 
     def hook_user(self, one: model.FakeGitLabUser) -> Shown:
+        # GitLab hides private email addresses from webhooks.
         return {"id": one.id, "name": one.name, "username": one.username, "email": "[REDACTED]"}
 
     def hook_request(self, one: model.FakeGitLabMergeRequest) -> Shown:
@@ -269,6 +271,7 @@ class FakeGitLabPost:
             "ref": ref,
             "before": old,
             "after": new,
+            # After a deletion there is no commit to check out.
             "checkout_sha": new if new.strip("0") else None,
             "user_id": who.id,
             "user_username": who.username,

@@ -80,6 +80,7 @@ class FakePagureActs:
         """Change its title, initial comment or branch."""
         for name, value in what.items():
             setattr(request, name, value)
+        # Another target branch needs another test merge.
         if "branch" in what:
             request.merge_status = "unknown"
         self.post.of_request(request, who, "initial_comment.edited")
@@ -92,6 +93,7 @@ class FakePagureActs:
 
     def tag(self, request: model.FakePagureRequest, who: FakeGitHubAccount, name: str, *, off: bool = False) -> None:
         """Add a tag, or remove it."""
+        # Nothing changes, so Pagure sends no message.
         if (name in request.tags) is not off:
             return
         request.tags = [one for one in request.tags if one != name] + ([] if off else [name])
@@ -125,8 +127,10 @@ class FakePagureActs:
             for request in project.requests.values():
                 if request.status != "Open":
                     continue
+                # A push to the target branch outdates the test merge.
                 if project is home and request.branch == branch:
                     request.merge_status = "unknown"
+                # A push to the source branch adds commits to the request.
                 if request.project_from is home and request.branch_from == branch and new:
                     request.commit_stop, request.merge_status = new, "unknown"
                     hosts.bring(home, project, new, f"refs/pull/{request.id}/head")
@@ -161,6 +165,7 @@ class FakePagureActs:
                 raise FakePagureRefused(403, "This request must be assigned to be merged", "ENOTASSIGNED")
             if request.assignee is not who:
                 raise FakePagureRefused(403, "Only the assignee can merge this request", "ENOTASSIGNEE")
+        # The setting is -1 while no score is required.
         if project.threshold > 0 and request.score < project.threshold:
             why = "This request does not have the minimum review score necessary to be merged"
             raise FakePagureRefused(403, why, "EPRSCORE")
@@ -211,6 +216,7 @@ class FakePagureActs:
         self, flags: list[model.FakePagureFlag], who: FakeGitHubAccount, form: dict[str, str]
     ) -> tuple[model.FakePagureFlag, str]:
         """Set a flag; return it, and the word with which Pagure describes the change. Raise FakePagureRefused."""
+        # Pagure reports all invalid fields together.
         missing = {name: ["This field is required."] for name in ("username", "comment", "url") if not form.get(name)}
         if len(form.get("uid", "")) > 32:
             missing["uid"] = ["Field cannot be longer than 32 characters."]
@@ -219,6 +225,7 @@ class FakePagureActs:
         if missing:
             raise FakePagureRefused(400, "Invalid or incomplete input submitted", "EINVALIDREQ", missing)
         now_s, uid = self.world.clock.now_s(), form.get("uid") or uuid.uuid4().hex
+        # A flag with a known uid replaces the earlier one.
         found = next((one for one in flags if one.uid == uid), None)
         word = "added" if found is None else "updated"
         if found is None:
@@ -240,6 +247,7 @@ class FakePagureActs:
 
     def set_options(self, project: model.FakePagureProject, who: FakeGitHubAccount, **what: Any) -> None:
         """Change the options of a project."""
+        # Names of options contain hyphens, which keyword arguments cannot have.
         project.options |= {name.replace("__", "-"): value for name, value in what.items()}
         self.post.tell(project, who, "project.edit", project=self.post.shows.project(project))
 

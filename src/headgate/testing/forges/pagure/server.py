@@ -43,8 +43,10 @@ class FakePagureCall:
     def project(self) -> model.FakePagureProject:
         """Return the repository that the path names. Raise FakePagureRefused."""
         name = self.path["project"]
+        # Addresses begin with `fork/`, but the full names of forks begin with `forks/`.
         found = self.world.projects.get(name.replace("fork/", "forks/", 1) if name.startswith("fork/") else name)
         asker = self.token.account.login if self.token is not None and not self.token.revoked else ""
+        # To everybody without access, a private project looks like a missing one.
         if found is None or (found.private and not self.world.level(found, asker)):
             raise FakePagureRefused(404, "Project not found", "ENOPROJECT")
         return found
@@ -189,6 +191,7 @@ def _branches(call: FakePagureCall) -> Answered:
 
 
 _PULL = "/{project}/pull-request/{id}"
+# The first match counts, so the project, whose name matches nearly every path, comes last.
 ROUTES = [
     FakePagureRoute("POST", "/-/whoami", _whoami),
     FakePagureRoute("GET", "/group/{group}", _group),
@@ -265,6 +268,7 @@ class FakePagureServer:
         form = {name: str(value) for name, value in (await request.post()).items()}
         named = {name: unquote(text) for name, text in found.groupdict().items()}
         answer = self._answer(request, route, named, form)
+        # The request was carried out, but its answer is lost.
         return await failed(fault) if fault is not None else answer
 
     def _answer(
@@ -284,12 +288,14 @@ class FakePagureServer:
             if refused.errors is not None:
                 answer["errors"] = refused.errors
         self.log.append(FakeGitHubExchange(route.method, route.template, dict(request.query), form, status, answer))
+        # Pagure's page for its own errors is not JSON, even in the API.
         if status == 500:
             return web.Response(status=500, text="<html>Fatal Error (500)</html>", content_type="text/html")
         return as_json(status, answer, headers)
 
     def _token(self, request: web.Request) -> model.FakePagureToken | None:
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
+        # Pagure's scheme is `token`, not `Bearer`.
         return self.world.tokens.get(text) if kind == "token" else None
 
     async def _git(self, request: web.Request) -> web.StreamResponse:
@@ -305,6 +311,7 @@ class FakePagureServer:
             return web.Response(status=401, text="Log in with an API token", headers=headers)
         if writes and who is not None and not self.world.commits(project, who.login):
             return web.Response(status=403, text="You may not push here")
+        # Only Pagure itself writes the refs of pull requests.
         answer = await hosts.serve_git(request, project, found["path"], lambda ref: ref.startswith("refs/pull/"))
         if found["path"] == "git-receive-pack" and who is not None:
             self.acts.pushed(project, who, before)
@@ -313,6 +320,7 @@ class FakePagureServer:
     def _password(self, request: web.Request) -> FakeGitHubAccount | None:
         """Return the user who logs in as git does, with a token that may commit."""
         kind, _, text = request.headers.get("Authorization", "").partition(" ")
+        # git sends the token as the password, with any user name.
         token_text = base64.b64decode(text).decode().partition(":")[2] if kind == "Basic" else ""
         token = self.world.tokens.get(token_text)
         return token.account if token is not None and not token.revoked and "commit" in token.acls else None
