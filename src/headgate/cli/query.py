@@ -137,6 +137,7 @@ def build_info(
     uuid: str | None,
 ) -> None:
     """Show the build UUID: its details, or its log, artifacts or inventory."""
+    # Zuul's client has the option, Headgate's commands take an argument.
     wanted = uuid or named
     if not wanted:
         raise click.UsageError("give the UUID of a build")

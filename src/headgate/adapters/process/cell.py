@@ -129,7 +129,6 @@ class Cells:
             raise OSError(
                 f"/etc/subuid and /etc/subgid have no entry for user {me}; an administrator can add it with {add}"
             )
-        # Root inside is this user; the users of builds follow.
         uids = [[0, me, 1], [1, numbers.first, numbers.count]]
         gids = [[0, os.getegid(), 1], [1, numbers.first_group, numbers.count]]
         try:
@@ -161,7 +160,6 @@ class Cells:
             user = found.take()
         except users.NoUser as none:
             raise OSError(str(none)) from none
-        # A trial run, because kernels and containers forbid parts of this in different ways.
         try:
             confined = self._sandbox.command(["true"], [], [], trusted=False, user=user, network=Network(self.spaces))
             await self._keeper.program(self.spaces, confined)
@@ -296,7 +294,6 @@ class Cell:
             async with self._zygotes.lent(command.words[0], cancel, timeout_s) as zygote:
                 if zygote is not None:
                     return await self._sandboxed(zygote, command, network, log, cancel, timeout_s, commands)
-            # Waiting for a zygote has used a part of the command's time.
             timeout_s = max(0.0, timeout_s - (loop.time() - begun_s))
         return await self._sandboxed(self._keeper, command, network, log, cancel, timeout_s, commands)
 

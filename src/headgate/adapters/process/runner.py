@@ -242,7 +242,6 @@ class ProcessRunner:
         except NotBuilt as failed:
             joblog.say(str(failed))
             return BuildOutcome(build=spec.build, result=failed.result, error=str(failed))
-        # Another executor may have a free user.
         except NoUser as none:
             joblog.say(str(none))
             return _again(spec, None, str(none))
@@ -288,14 +287,12 @@ class ProcessRunner:
                     workspace.spec = replace(spec, job=replace(spec.job, nodeset=taken.nodeset))
                 return taken.hosts, ansible
 
-            # The preparation may take long, for example while it fetches an image, so a cancellation ends it.
             prepared = await unless(work.cancel, ready())
             if prepared is None:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             hosts, ansible = prepared
             clusters = await of_nodes(self._keys, spec)
             workspace.contexts.kubeconfig = kubeconfig(clusters)
-            # A playbook may print its kubeconfig, and the log must not show the tokens.
             joblog.censor.learn(tokens(clusters))
             joblog.excerpt.censor.learn(tokens(clusters))
             secret = await handed(self._keys, spec)
@@ -312,7 +309,6 @@ class ProcessRunner:
                 limit_s = max(0, spec.job.timeout_s or 0) or self.settings.limits.timeout_s
                 await self._images.complete(boxed, cell, workspace, joblog, work.cancel, limit_s)
             if workspace.plays and await cell.arm(workspace.root / "agent"):
-                # The agent has the keys now, so that playbooks can use them without reading them.
                 workspace.site = without_keys(workspace.site)
                 hosts = {name: without_keys(found) for name, found in hosts.items()}
             if boxed is not None and boxed.plays:

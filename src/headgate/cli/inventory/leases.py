@@ -92,6 +92,7 @@ def ask(
     client = address.open()
     answer = client.call(
         "AskLease", search=search, amounts=wanted, duration_s=duration_s, precedence=precedence or 0, note=note,
+        # If this process dies, the service ends the wait on its own.
         wait_s=wait_s + GRACE_S if wait_s is not None else 0,
     )  # fmt: skip
     if wait_s is not None:

@@ -102,6 +102,7 @@ def _sessions(settings: Settings, inventory: Inventory) -> CallerSessions:
 
 async def _be_found(settings: Settings, host: str, served: asyncio.Future[int]) -> None:
     """Announce the inventory in etcd, to clients of the registry that runmachine's services use, until cancelled."""
+    # Clients on other machines need a name that reaches this one.
     known = socket.getfqdn() if host in ("0.0.0.0", "::", "") else host
     path = places.endpoint_path(settings.get("inventory", "service_name"), known, await served)
     prefix = os.environ.get(places.REGISTRY_PREFIX_VARIABLE) or places.REGISTRY_PREFIX

@@ -119,6 +119,7 @@ def export(config: str | None, file: Path, projects: tuple[str, ...]) -> None:
         if missing:
             raise UserError(f"there is no key of {', '.join(missing)}")
         exported = Exported(tuple(ExportedProject(*found, every[found]) for found in wanted))
+        # Somebody may have planted a link at the path to which the keys will be written.
         if file.is_symlink() or (file.exists() and not file.is_file()):
             raise UserError(f"{file} is not a regular file; choose another name")
         try:

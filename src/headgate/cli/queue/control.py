@@ -262,6 +262,7 @@ async def _listed(config: str, queue: str, as_json: bool) -> list[dict[str, Any]
                 "body": one.body if as_json else line(one.body, SHOWN_MAX),
                 **({"priority": one.priority} if as_json else {}),
                 "problem": one.problem,
+                # The former name, which programs may still read.
                 **({"trouble": one.problem} if as_json else {}),
             }
             for one in await Calendar(at.client).schedules(queue)
@@ -325,6 +326,7 @@ async def _bounded(config: str, queue: str, wanted: Mapping[str, str]) -> dict[s
 
 async def _found(client: MessageClient, queue: str) -> dict[str, Any]:  # JSON
     page = (await client.ask("GET", "", {"details": "true", "limit": "1", "offset": queue})).queues
+    # The list begins at this name, so without such a queue it shows the next one.
     if not page or page[0]["queue_name"] != queue:
         raise QueueGone(queue)
     return page[0]

@@ -175,6 +175,7 @@ def _too_many(part: AttachedPart, most: int | None) -> Iterator[ConfigError]:
 
 
 def _is_count(value: Any) -> bool:
+    # In Python, bool is a subclass of int.
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -205,6 +206,7 @@ def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -
     def setting(key: str) -> Any:
         return next((layer[key] for layer in layers if layer.get(key) is not None), None)
 
+    # An image that already exists in AWS needs no import.
     if setting("image-id") or setting("image-filters"):
         return ""
     method, format = setting("import-method") or "snapshot", setting("image-format") or "raw"
@@ -214,6 +216,7 @@ def _not_imported(path: Sequence[Stanza], part: AttachedPart, defined: Stanza) -
     if format not in taken:
         return f"AWS cannot import the format {format} with the method {method}; it accepts {', '.join(taken)}"
     stores = [stanza.body.get("object-storage") for stanza in path]
+    # Only this method needs no bucket: it writes the blocks of a snapshot.
     if method != "ebs-direct" and not any(isinstance(one, Mapping) and one.get("bucket-name") for one in stores):
         return "AWS imports it from a bucket: set object-storage: {bucket-name: NAME} in the provider or its section"
     return ""

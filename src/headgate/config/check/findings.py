@@ -94,6 +94,7 @@ def layout_findings(layout: Layout, pipelines: Collection[str] | None) -> Iterat
             yield from map(GraphFinding, _semaphores(semaphores, stanza, stanza.body))
     attached = {name for s in stanzas for _, section in _sections(s) for name, _, _ in section_jobs(section)}
     for name in layout.jobs:
+        # Errors of attached jobs are found when their graphs are frozen.
         if name not in attached:
             yield from map(GraphFinding, _alone(layout, name))
 
@@ -165,6 +166,7 @@ def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
             if variants:
                 last.frozen()
         except VariantRefused as refused:
+            # The same stanza may apply on several branches.
             if (key := (refused.text, refused.stanza.place)) not in reported:
                 reported.add(key)
                 yield refused.stanza.error(refused.name, refused.text, refused.key)
@@ -233,6 +235,7 @@ class _Group:
         error = finding.error
         where = (error.project, error.branch, error.path, str(error.line))
         (self._direct if direct else self._follow).setdefault(where, error)
+        # A warning does not keep a graph from running.
         if error.severity == "error":
             self._graphs.update(dict.fromkeys(finding.graphs))
 
@@ -272,6 +275,7 @@ def left_out(layout: Layout) -> dict[str, ConfigError]:
     """Return the errors that keep definitions out of the layout, by `kind name` of the definition."""
     found: dict[str, ConfigError] = {}
     for stanza, errors in layout.findings.refused.items():
+        # Another stanza of the same name may have been admitted.
         if not layout.admitted((stanza.kind, stanza.name)):
             found.setdefault(f"{stanza.kind} {stanza.name}", errors[0])
     for place, errors in layout.findings.files.items():

@@ -181,6 +181,7 @@ def _children(layout: Layout, job: str) -> Iterator[Child]:
     for name, variants in layout.jobs.items():
         for stanza in variants:
             parent = stanza.body.get("parent", default)
+            # A variant may name its own job as its parent, which adds nothing.
             if isinstance(parent, str) and parent != name:
                 below.setdefault(parent, {}).setdefault(name, stanza)
     # Push in reverse order onto the stack, so that children are popped in the order of their definition.

@@ -159,6 +159,7 @@ def _facts(answer: Any, named: Named, own: str) -> dict[str, Any]:
             found[key] = answer[key]
     if "ansible_version" in found:
         found["ansible_version"] = str(found["ansible_version"] or "")
+    # Older servers use the former name.
     if "override_checkout" in answer or "override_branch" in answer:
         found["override_checkout"] = answer.get("override_checkout") or answer.get("override_branch") or ""
     found |= {key: answer[key] or {} for key in _VARIABLES if key in answer}

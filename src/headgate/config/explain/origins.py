@@ -282,6 +282,7 @@ class _AttributeRecorder:
         known = self._elements.setdefault(key, {})
         for value in after:
             if value not in before:
+                # Elements may be mappings, which are not hashable.
                 known[repr(value)] = OriginStep(value, step.origin(step.line_of(key, value)))
 
     def attributes(self) -> Iterator[Attribute | Elements]:
@@ -321,6 +322,7 @@ def _is(row: Any, element: Any) -> bool:
     """Return whether a described element corresponds to a row of the stanza's list."""
     if not isinstance(element, Mapping):
         return bool(row == element)
+    # Described elements have canonical names, but the stanza may use short ones.
     names = {element.get(key) for key in ("name", "path", "project")}
     word = row if isinstance(row, str) else row.get("name", row.get("zuul")) if isinstance(row, dict) else None
     return word in names or any(isinstance(name, str) and name.endswith(f"/{word}") for name in names)

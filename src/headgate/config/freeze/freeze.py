@@ -63,6 +63,7 @@ def reuses(layout: LayoutDefinitions, pipeline: str, project: str, branch: str) 
 
 def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuestion) -> FrozenGraph:
     found, errors = freezer.sections, list(sections.missing_templates(layout, question.project))
+    # A missing template may hide the sections, so its error is reported even without any.
     if not found and not errors:
         return FrozenGraph(in_pipeline=False)
     graph, room = Graph(), GraphRoom(layout.budgets)
@@ -187,6 +188,7 @@ class _Freezer:
     def _is_updated(self, job: FrozenJob, files: tuple[str, ...]) -> bool:
         project, branch = self._question.project, self._question.target.branch
         books = (*job.pre_run, *job.run, *job.post_run)
+        # The change alters only files of its own branch.
         own = {b.path for b in books if b.project == project and b.branch == branch}
         for found in job.include_vars:
             if found.zuul_project or (found.project == project and found.branch in ("", branch)):
@@ -203,6 +205,7 @@ class _Freezer:
         try:
             mix = self._ahead._mix(job.name, self._ahead._fitting(job.name))
             before = mix.frozen(noop=job.noop) if mix is not None else None
+        # Without the change, the job cannot be frozen, so the change has altered it.
         except VariantRefused:
             return True
         return before is None or _essence(before) != _essence(job)

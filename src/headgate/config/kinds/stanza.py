@@ -75,6 +75,7 @@ def check_stanza(
 def _queue(body: Table) -> None:
     if "type" in body and "per-branch" in body:
         raise Wrong("a queue has either type or the deprecated per-branch, not both", body.at("per-branch"))
+    # Changes of one topic need each other, which is a circle.
     if body.get("dependencies-by-topic") and not body.get("allow-circular-dependencies"):
         raise Wrong("dependencies-by-topic needs allow-circular-dependencies", body.at("dependencies-by-topic"))
 
@@ -110,6 +111,7 @@ def _open(value: Any, line: int, project: str, opener: SecretOpener | None) -> N
 def check_nodeset(body: Any, line: int, warnings: list[Wrong], *, named: bool = False, depth: int = 0) -> None:
     """Check a nodeset. Raise Wrong."""
     table(body, objects.NODESET if named else objects.INLINE_NODESET, "nodeset", warnings, line)
+    # The check is recursive, so a deeper file could exhaust the interpreter's stack.
     if depth > ALTERNATIVES_DEPTH_MAX:
         raise Wrong(f"alternatives are nested more than {ALTERNATIVES_DEPTH_MAX} levels deep", body.line)
     if "alternatives" in body and ("nodes" in body or "groups" in body):
@@ -205,6 +207,7 @@ def _image(image: str | Table, line: int) -> None:
 def _flags(body: Table) -> None:
     if body.get("intermediate") and not body.get("abstract"):
         raise Wrong("an intermediate job must also be abstract", body.at("intermediate"))
+    # As in Zuul, a variant can only restrict a job further.
     if body.get("post-review") is False:
         raise Wrong("post-review can be set to true only", body.at("post-review"))
     if 0 < body.get("timeout", 0) < body.get("pre-timeout", 0):
@@ -215,6 +218,7 @@ def _flags(body: Table) -> None:
         raise Wrong(text, body.at("ansible-version"))
     for secret, at in entries(body.get("secrets"), body.at("secrets")):
         name = secret if isinstance(secret, str) else secret["name"]
+        # Secrets become variables, and every job already has these two.
         if name in ("zuul", "nodepool"):
             raise Wrong(f"a secret cannot be named {name}: this variable has another meaning", at)
         if not _WORD.fullmatch(name):

@@ -260,6 +260,7 @@ class _ProjectListReader:
 
     def __init__(self, at: model.Connection, trusted: bool, tenant: Table, warnings: list[Wrong]) -> None:
         self._at, self._trusted, self._tenant, self._warnings = at, trusted, tenant, warnings
+        # Settings of the other list are unknown keys here, so that a misplaced one is reported.
         others = _FOR_UNTRUSTED if trusted else _FOR_CONFIG_PROJECTS
         self._keys: Keys = {name: key for name, key in tenantfile.PROJECT.items() if name not in others}
 

@@ -126,13 +126,11 @@ class PipelineRunner:
             seen = stirs.moves
             if not await self._turn(guard):
                 if not self._state.queues and self._configuration.current() and self._without:
-                    # A worker that still runs for the pipeline would write its answer into deleted places.
                     if not await ended(self._context, self.tenant, self.name, guard):
                         continue
                     log.info("%s/%s is empty and gets deleted: %s", self.tenant, self.name, self._without)
                     pieces = [*self._semaphores.given_up(), *leftover(self._context, self._place, self._events)]
                     return await removed(self._context, pieces, [guard])
-                # No entry changes when a waiting time runs out, so a timer causes the next turn.
                 with self._semaphores.patience(stirs.nudge, left_ms(self._state, self._context.now_ms())):
                     await stirs.moved(seen)
 
@@ -176,9 +174,7 @@ class PipelineRunner:
             began = time.perf_counter()
             try:
                 await self._decide(events, facts, layouts, guard)
-                # After a turn without an error, the next ones grow back to the full size.
                 self._most = min(2 * self._most, EVENTS_MAX)
-            # These concern the entire component, so no event or item is to blame.
             except (GuardLost, SessionLost, Unavailable):
                 raise
             except Exception as error:
@@ -208,7 +204,6 @@ class PipelineRunner:
             await self._event_aside(events[0], error, guard)
         else:
             raise error
-        # Without the pause, a failing turn would be repeated in a busy loop.
         await asyncio.sleep(TRY_AGAIN_S)
 
     async def _event_aside(self, waiting: Unread[Event], error: BaseException, guard: At) -> None:
@@ -219,7 +214,6 @@ class PipelineRunner:
         await self._context.store.commit([], ops, guards=[guard])
         if isinstance(waiting.event, ForPipeline) and waiting.event.result:
             await tell(self._context, waiting.event.result, ManagementResult(False, why))
-        # Otherwise the next turn could read the event from the mirror again.
         await self._context.mirror.gone(waiting.entry)
 
     async def _decide(self, events: Events, facts: tuple[object, ...], layouts: TenantLayouts, guard: At) -> None:
@@ -227,7 +221,6 @@ class PipelineRunner:
         events = [await complete(self._context, event) for event in events]
         world, why = self._world(layouts), self._without
         after, actions, outcomes = self._state, list[Action](), dict[str, ManagementResult]()
-        # The new layout comes before the events, which may rely on it.
         if layouts is not self._layout and not why:
             after = absorb(after, LayoutChanged(layout="", taken_over=self._layout is None), world, actions)
         for event in events:
@@ -250,7 +243,6 @@ class PipelineRunner:
             await self._context.mirror.moved(seen)  # the turn conflicted with something that the mirror did not show
             return
         self._state, self._layout, self._aside, self._damaged = after, layouts, {}, ()
-        # If there is more to do, the facts are forgotten, so that the next turn runs even if nothing changes.
         self._looked = facts if self._settled and not unfinished(actions) else ()
         await self._tidy(guard)
         for path, outcome in outcomes.items():  # Only after the record: a failed turn is decided again.
@@ -270,8 +262,6 @@ class PipelineRunner:
         self, state: State, event: Event, world: World, actions: list[Action], outcomes: dict[str, ManagementResult]
     ) -> State:
         """Return the state with the event absorbed; add answers for waiting callers to `outcomes`, by path."""
-        # Even a removed pipeline absorbs answers, for which its items wait, and occasions, whose failure must be
-        # recorded.
         waits = isinstance(event, Answer) or (isinstance(event, TriggerEvent) and event.change.occasion is not None)
         if (why := self._without) and not waits:
             outcomes |= {event.result: ManagementResult(False, why)} if isinstance(event, ForPipeline) else {}
@@ -290,7 +280,6 @@ class PipelineRunner:
         gone = [(of[id].change, why, id) for id, why in self._aside.items() if id in of and of[id].live]
         gone += [(one.change, f"{one.path}: {one.why}", one.path) for one in self._damaged if one.change is not None]
         for change, why, id in gone:
-            # A retry needs any event that triggers the pipeline.
             again = (TriggerEvent(kind, change, fresh(), world.now_ms) for kind in EventKind)
             event = next((event for event in again if triggers(world.pipeline, event)), None)
             subject = f"{change.id} of {change.project} in {self.name}"
@@ -307,7 +296,6 @@ class PipelineRunner:
         mirror, most, found = self._context.mirror, self._most, Events()
         triggers, paused = self._triggers.waiting(most), state_of(self._context, self.tenant).result_queue_paused
         for queue in (self._events.management, *(() if paused else (self._events.result,))):
-            # Places are left for triggers, so that a flood of results does not keep new changes out.
             limit = most - len(found) - min(FRESH_MIN, len(triggers), most // 2)
             found += queue.stream.waiting(mirror, limit=limit)
         found += triggers[: most - len(found)]  # type: ignore[arg-type]  # one of the union
@@ -346,7 +334,6 @@ class PipelineRunner:
     async def _to_tell(self, actions: list[Action]) -> dict[str, Open]:
         """Return, by id, the requests whose workers must be notified, even if the mirror does not show them yet."""
         context, found = self._context, dict[str, Open]()
-        # A build that this turn itself starts has no worker to notify.
         fresh = {action.id for action in actions if isinstance(action, Run)}
         for action in actions:
             if not isinstance(action, Cancel | Resume) or action.id in fresh:
@@ -385,7 +372,6 @@ class PipelineRunner:
         facts = self._state, after, turn.notified, turn.outcomes
         places = self._semaphores.holding(*facts, settled=self._settled)
         commits = packed([*places, *rest], context.settings.ops_max)
-        # If the turn takes several commits, the semaphores must be valid after each of them.
         if cut := len(commits) > 1:
             places = self._semaphores.holding(*facts, settled=self._settled, cut=True)
             commits = packed([*places, *rest], context.settings.ops_max)

@@ -254,7 +254,6 @@ class MakingSimulation:
             await Store(backend).commit([], [record.put(one) for record in records])
         meadow.skies = list(skies.values())
         if self.cloned:
-            # A copy has the same tag, so the resources of the original look like its own.
             copied = MemoryBackend()
             for entry in list(backend.tree.under("")):
                 await copied.commit([], [Put(entry.path, entry.value)])

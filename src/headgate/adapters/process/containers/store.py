@@ -208,7 +208,6 @@ class ContainerStore:
     async def _looked(self, name: str, stack: ExitStack) -> dict[str, Any] | None:
         """Return podman's description of an image, which is then not removed before `stack` closes. JSON. Raise
         OSError."""
-        # Under this lock, `_tidy` cannot remove the image between the two steps.
         async with self._choosing:
             description = await self._inspected(name)
             if description is not None:
@@ -297,7 +296,6 @@ class ContainerStore:
 
     @property
     def _environment(self) -> dict[str, str]:
-        # Only these variables are passed, because others of this process may hold secrets.
         passed = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
         at = f"{boxes.PLACE}/images"
         return {
@@ -337,11 +335,9 @@ class ContainerStore:
         if len(layers) > LAYERS_MAX:
             raise NoImage(f"the image {name} has {len(layers)} layers; at most {LAYERS_MAX} are possible")
         settings = (found.get("Config") or {}).get("Env") or []
-        # The kernel limits the environment of a program: with a larger one, no program of the image could start.
         if sum(map(len, settings)) > VARIABLES_SIZE_MAX_BYTES:
             raise NoImage(f"the variables that the image {name} sets together are too large")
         pairs = (one.partition("=") for one in settings)
-        # The author of the image chose these names and values; a program cannot get a NUL.
         environment = {key: value for key, _, value in pairs if _VARIABLE.fullmatch(key) and "\0" not in value}
         return Image(name, found["Id"], found["Digest"], overlay, tuple(layers), environment)
 
