@@ -127,7 +127,7 @@ def test_a_work_tree_says_which_repository_it_is(bare: Repositories) -> None:
     says(approve, "--as", "ada", "one")
     assert refs(bare)["refs/approvals/ada/master/one"] == one
     assert "has no branch 'mastre'" in says(approve, "--branch", "mastre", "one")
-    assert "refs/for/master/two" in says(approve, "two")
+    assert "there is no proposal two for master" in says(approve, "two")
 
 
 def test_settings_name_the_project_of_a_work_tree(bare: Repositories) -> None:

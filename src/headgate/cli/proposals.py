@@ -172,7 +172,7 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     ref, approved = f"refs/for/{branch}/{topic}", f"refs/approved/{branch}/{topic}"
     proposal = await tree.there(ref)
     if proposal is None:
-        raise UserError(f"there is no proposal {topic} for {branch}; it may already have landed")
+        raise _missing(branch, topic)
     if not force and not await tree.is_mine(proposal):
         raise UserError(
             f"{topic} is proposed by {proposal.owner} ({proposal.commit[:8]}); to withdraw it anyway, add --force"
@@ -311,6 +311,10 @@ def _having(config: str | None, project: str) -> tuple[str, str]:
     raise UserError(f"no tenant has the project {project!r}")
 
 
+def _missing(branch: str, topic: str) -> UserError:
+    return UserError(f"there is no proposal {topic} for {branch}; it may already have landed")
+
+
 async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool]:
     """Push the ref of this kind; return the proposed commit, and whether the ref already pointed to it."""
     proposed, ref = f"refs/for/{branch}/{topic}", f"refs/{kind}/{branch}/{topic}"
@@ -328,5 +332,7 @@ async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool
             # Force: the ref may hold an earlier patchset, which is usually no ancestor of the new commit.
             await git("push", "-q", "-f", "--", url, f"{proposed}:{ref}", at=repository, remote=True)
         except GitError as error:
+            if "couldn't find remote ref" in str(error):
+                raise _missing(branch, topic) from error
             raise UserError(f"{url} {proposed}: {error}") from error
     return commit, again
