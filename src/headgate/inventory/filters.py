@@ -116,6 +116,7 @@ class Filter(msgspec.Struct, frozen=True):
     @property
     def terms(self) -> int:
         """Return the approximate number of comparisons that one object needs."""
+        # Finding a uuid in a tuple is cheap compared with a condition.
         return 1 + self.wanted.terms + len(self.uuids or ()) // 10
 
     def matches(self, object: Object) -> bool:
@@ -145,6 +146,7 @@ def sort_key(object: Object, field: str) -> tuple[Decimal, str]:
     Objects without it come first."""
     if field.startswith("numbers."):
         found = number(object.properties.get(field.removeprefix("numbers."), ""))
+        # Properties are texts, of which some may not be numbers.
         return Decimal("-Infinity") if found is None else found, ""
     if field.startswith("properties."):
         return _ZERO, object.properties.get(field.removeprefix("properties."), "")
@@ -232,6 +234,7 @@ def parse(text: str) -> Expression:
 
 def _field(found: dict[str, object], field: str, value: str, text: str) -> None:
     names = {"partition": "partitions", "type": "types", "uuid": "uuids"}
+    # No object has two different values of one field, so this would match nothing.
     if names.get(field, field) in found:
         raise Invalid(
             f"filter {text!r}: {field} is given twice; separate several values with commas, or use two filters"
@@ -243,6 +246,7 @@ def _field(found: dict[str, object], field: str, value: str, text: str) -> None:
     elif field == "name":
         found |= {"name": value.removesuffix("*"), "name_prefix": value.endswith("*")}
     elif field == "uuid" and value.endswith("*"):
+        # Stored uuids have neither hyphens nor capitals.
         found["uuid_prefix"] = value.removesuffix("*").lower().replace("-", "")
     else:
         found[names[field]] = tuple(value.split(","))

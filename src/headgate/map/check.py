@@ -71,6 +71,7 @@ class TreeFindings:
     def also(self, other: TreeFindings) -> TreeFindings:
         """Combine the findings of two checks of a store, as locks and requests seldom all exist at the same time."""
         return TreeFindings(
+            # Both checks may have found the same entry.
             tuple(dict.fromkeys(self.unknown + other.unknown)),
             tuple(dict.fromkeys(self.undecodable + other.undecodable)),
             self.alive | other.alive,
@@ -152,10 +153,12 @@ def _read(located: Located, entry: Entry, below: list[Entry]) -> Any:  # the rec
         return None
     sharded = place.node in ("sharded", "keyed sharded")
     if sharded and _PIECE.fullmatch("/".join(located.rest.split("/")[-2:])):
+        # A piece alone cannot be decoded.
         return ValuePiece(len(entry.value))
     try:
         if place.node == "lock":
             return entry.value.decode()
+        # Such entries say something by their existence alone.
         if place.type is Empty and not entry.value:
             return None
         plain = blob.assemble(entry, below) if sharded else entry.value

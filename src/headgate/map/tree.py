@@ -31,6 +31,7 @@ class Undecodable(ValueError):
 def escape(name: str) -> str:
     """Escape a name as one path component: all characters except `[A-Za-z0-9._-]` are percent-encoded. `unescape` is
     the inverse."""
+    # As components of a path, these would name the directory itself or its parent.
     if name in ("", ".", ".."):
         # No other name is escaped to a single `%`.
         return "%" if not name else name.replace(".", "%2E")
@@ -255,6 +256,7 @@ def declared(dir: type[Dir]) -> Declared:
     """Return the declarations of a directory and its base classes, in source order."""
     found = _DECLARED.get(dir)
     if found is None:
+        # The method order lists subclasses first.
         every = (p for owner in reversed(dir.__mro__) for p in vars(owner).values())
         found = _DECLARED[dir] = tuple(p for p in every if isinstance(p, place | below | each))
     return found
@@ -272,6 +274,7 @@ def render(dir: type[Dir], path: str, *, seed: bool = True, locks: Guarded = UNG
             if child.doc:
                 yield PageRow(here, None, child.doc, ours, needed)
             here = f"{here}/<{child.key}>"
+        # Such a directory gets its row from the place that is its value.
         own = any(isinstance(p, place) and p.own for p in declared(child.dir))
         if not own:
             yield PageRow(here, None, inspect.getdoc(child.dir) or "", ours, needed)
@@ -304,6 +307,7 @@ def _find(dir: type[Dir], template: str, names: list[str], keys: dict[str, str])
         return Located(template, own, keys)
     for child in children:
         if isinstance(child, place):
+            # Other places have nothing below them.
             if not child.own and child.name == names[0] and (len(names) == 1 or child.node in _WITH_CHILDREN):
                 return Located(f"{template}/{child.name}", child, keys, "/".join(names[1:]))
             continue
@@ -315,6 +319,7 @@ def _find(dir: type[Dir], template: str, names: list[str], keys: dict[str, str])
         found = _below(child, here, rest, keys)
         if found is not None:
             return found
+    # Declared children come first: only other names are children of the value.
     own = next((p for p in children if isinstance(p, place) and p.own and p.node in _WITH_CHILDREN), None)
     return Located(template, own, keys, "/".join(names)) if own is not None else None
 

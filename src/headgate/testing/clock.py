@@ -89,6 +89,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Run the callbacks that were ready when this began; callbacks that they schedule run the next time."""
         soon, later = self._soon, self._later
+        # A cancelled timer must not move the time.
         while later and later[0][2].off:
             heappop(later)
         if not soon:
@@ -102,6 +103,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             try:
                 call.inside.run(call.call, *call.args)
             except (SystemExit, KeyboardInterrupt):
+                # As in asyncio, these end the loop.
                 raise
             except BaseException as error:
                 self.call_exception_handler({"message": f"{call.call} failed", "exception": error, "handle": call})
@@ -109,6 +111,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _jump(self) -> None:
         """Move to the next timer; without one, wait for a thread, the only possible source of work."""
         if self._later:
+            # A timer may have been set for a time that has passed.
             self._now_s = max(self._now_s, self._later[0][0])
         elif not self._woken.wait(THREAD_WAIT_MAX_S):
             raise RuntimeError("nothing is left to do, and no timer is set: all tasks wait for ever")

@@ -40,6 +40,7 @@ def ref_shape(change: Change, change_state: ChangeState | None) -> RefShape:
         patchset=change.commit if change.is_change else None,
         branch=change.branch,
         topic=change.name,
+        # As in git, the first line of a message is its subject.
         subject=change.message.splitlines()[0] if change.message else "",
         owner=change.owner,
         proposers=known.proposers,
@@ -92,6 +93,7 @@ def awaited(context: Context) -> dict[str, str]:
         # A request with an answer has its machines already, although its record still exists.
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
             found[request.build] = f"nodes: {', '.join(label for _, label in request.nodes)}"
+    # Working out the line of waiting requests takes time, so skip it if nobody waits.
     if mirror.names(nodes.waits.path):
         _explain(context, found)
     return found
@@ -294,6 +296,7 @@ class PipelineShaper:
 
 def _with_build(job: JobShape, build: Build, now: Moment) -> JobShape:
     request = now.running.get(build.id)
+    # The build's own record gets the start only with its result.
     start_ms = build.start_ms or (request.owner.start_ms if request else 0)
     return replace(
         job,

@@ -70,6 +70,7 @@ def _held(context: Context, tenant: Tenant, layouts: TenantLayouts) -> Iterator[
     for project, branches in layout.held.items() if layout is not None else ():
         for branch, held in branches.items():
             own = (e for e in errors if (e.project, e.branch) == (project, branch) and e.name != NOT_IN_FORCE)
+            # An error of another project may keep this branch out of force, too.
             why = next(own, None) or next((e for e in errors if e.name != NOT_IN_FORCE), None)
             text = f"the configuration of {held.commit[:12]} has errors; the previous one stays in force"
             message = f"{text}: {why.path}:{why.line}: {why.text}" if why is not None else text
@@ -132,6 +133,7 @@ def node_accounts(context: Context) -> list[AccountShape]:
     now = seen(context.map, context.mirror)
     found = []
     for id, one in now.accounts.items():
+        # A static machine belongs to no account, and a slot is part of a machine that is already counted.
         made = (node for node in now.nodes.values() if not (node.fixed or node.main))
         nodes = [node.id for node in made if _is_at(one, node.connection, node.settings)]
         found.append(AccountShape(

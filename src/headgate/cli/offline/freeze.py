@@ -38,6 +38,7 @@ def tree(
     fast = "  (fail-fast)" if graph.fail_fast else ""
     yield style(f"{place.pipeline} of {name} on {branch}", bold=True) + fast
     if graph.errors:
+        # A graph with errors has no jobs.
         yield from ("\n" + block for block in as_text(graph.errors))
         return
     explainer = Explainer(loaded.layout, place.pipeline, place.project.project, branch, files)
@@ -68,6 +69,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
         yield _row("runs", "nothing; succeeds at once")
         return
     decision = explainer.decision(job.name)
+    # Another job depends on it.
     yield _row("why", decision.why if decision.matches else f"needed, although {decision.why}")
     label = "defined"
     for text in _defined(job):
@@ -177,6 +179,7 @@ def command(
         sys.exit(1)
     except UserError as error:
         raise ReadingError(str(error)) from error
+    # The graphs may lack what these repositories define.
     unread = [error for loaded in tenants.values() for error in loaded.unread if error.severity == "error"]
     for block in as_text(unread):
         say(f"\n{block}", err=True)
@@ -226,6 +229,7 @@ def _tree(tenants: Mapping[str, LoadedTenant], chosen: Chosen) -> bool:
     for loaded in _having(tenants, chosen):
         for place in _places(loaded, chosen):
             graph = graphs.frozen(loaded, place, chosen.files)
+            # With --all, most projects take no part in most pipelines.
             if not graph.in_pipeline and not graph.errors:
                 continue
             say(("\n" if shown else "") + "\n".join(tree(loaded, place, graph, chosen.files, details=chosen.details)))

@@ -38,6 +38,7 @@ class Admission:
         """Return the key that a stanza claims."""
         if stanza.kind != "project":
             return (stanza.kind, stanza.name)
+        # A pattern may match projects of every name, so all patterns share a key.
         if stanza.name.startswith("^"):
             return PATTERNS
         target = self._target(stanza)
@@ -109,6 +110,7 @@ class Admission:
         body, name = stanza.body, stanza.name
         if name == "noop":
             raise Wrong("the job noop is built in", body.at("name"), MEANING)
+        # Otherwise a project could change the jobs of others by adding a variant.
         if known and known[0].source.project != stanza.source.project:
             if self._shadowed(stanza, known[0].source.project):
                 return False
@@ -131,6 +133,7 @@ class Admission:
         body = stanza.body
         if "parent" not in body or body["parent"] is not None:
             return
+        # Most jobs inherit from a base job, so it can alter all of them.
         if not stanza.source.trusted:
             text = "only config-projects may define a base job (parent: null)"
             raise Wrong(text, body.at("parent"), "Base Job Not Permitted")
@@ -203,6 +206,7 @@ class Admission:
             target = self._target(stanza)
             if target is None:
                 raise Wrong(self._tenant.why_not(name), line, "Project Not Found")
+            # Otherwise a project could attach jobs to the changes of another one.
             if not self._source(own).configures(target):
                 text = f"{own} may configure only itself, not {target.name}"
                 raise Wrong(text, line, "Project Forbidden")

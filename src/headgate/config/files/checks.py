@@ -119,6 +119,7 @@ def many(check: Check) -> Check:
     def see(value: Any, spot: ValueSpot) -> None:
         for element, line in zip(as_list(value), row_lines(value, spot.line), strict=False):
             check.see(element, spot.at(line))
+        # An empty value has no elements, so the loop has checked nothing.
         if value is None:
             raise spot.wrong(f"must be {check.says}, or a list of them, not empty")
 

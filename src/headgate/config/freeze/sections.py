@@ -48,6 +48,7 @@ def job_applies(layout: LayoutDefinitions, stanza: Stanza, target: FreezeTarget)
         return target.matches(stanza.body["branches"])
     source = layout.source(stanza.source.project)
     wanted = stanza.pragma.get("implied-branch-matchers", source.implied_branch_matchers)
+    # With a single branch, there is nothing to tell apart.
     if wanted is None:
         wanted = not stanza.source.trusted and (bool(source.always_dynamic_branches) or _several(layout, stanza))
     return not wanted or _implied(stanza, target)
@@ -65,6 +66,7 @@ def project_applies(layout: LayoutDefinitions, stanza: Stanza, project: str, tar
     if "branches" in stanza.body:
         return target.matches(stanza.body["branches"])
     if stanza.source.project == project:
+        # The configuration of a config-project is read from one branch only.
         return stanza.source.trusted or target.is_branch(stanza.source.branch)
     return template_applies(layout, stanza, target)
 
@@ -107,6 +109,7 @@ def of(layout: LayoutDefinitions, pipeline: str, project: str, target: FreezeTar
     for stanza, templates in applying(layout, project, target):
         for one in (*templates, stanza):
             body = one.body.get(pipeline)
+            # Other keys of the stanza, such as its description, may have the name of a pipeline.
             if isinstance(body, Table) and not is_dropped(layout, pipeline, body):
                 found.append(Section(one, body))
     return found
@@ -205,6 +208,7 @@ def _may_be(parameter: Parameter, value: Any) -> bool:
         case "selection":
             return value in parameter.values
         case "multiple-selection":
+            # People's requests are JSON of any form.
             return isinstance(value, list) and all(one in parameter.values for one in value)
         case _:
             return isinstance(value, str)

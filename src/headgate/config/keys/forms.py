@@ -45,6 +45,7 @@ def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, 
             spot.warnings.append(no_effect(f"{spot.what} {value!r}", idle[value], spot.line))
 
     def schema() -> Schema:
+        # Editors offer the known words, but accept any text, because an unknown word is only a warning.
         return {"anyOf": [{"enum": list(known)}, text.schema()]}
 
     return Check(", ".join(known), see, schema=schema)
@@ -65,6 +66,7 @@ def misspoken(body: Table, keys: Keys, what: str, *, complete: bool = True) -> l
     found: list[Wrong] = []
     for name, value in body.items():
         key, line = keys.get(name), body.at(name)
+        # A newer Headgate or Zuul may know the key, so it is no error.
         if key is None and complete:
             text = f"{what} has no key {name!r}{nearest(name, list(keys))}"
             found.append(Wrong(text, line, UNKNOWN_WORD, "warning"))
@@ -119,6 +121,7 @@ def _approval_wrong(value: Any, spot: ValueSpot) -> None:
         key = _APPROVAL_KEYS.get(name)
         if key is not None:
             key.check.see(one, spot.at(spot.line, f"{name} of an approval"))
+        # Any other key is a label, which Gerrit's administrators may name as they like.
         else:
             _WORDS.see(one, spot.at(spot.line, f"the label {name} of an approval"))
 

@@ -28,6 +28,7 @@ def _may_start(job: FrozenJob, buildset: BuildSet, names: Collection[str]) -> bo
     for dependency in _needs(buildset, job):
         build = buildset.builds.get(dependency.name)
         if build is None:
+            # A soft dependency holds a job back only if it runs at all.
             if not (dependency.soft and dependency.name not in names):
                 return False
         elif not (_good(build) or (dependency.soft and build.result == "SKIPPED")):
@@ -114,6 +115,7 @@ def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) ->
             elif build.result != "SKIPPED":
                 of = item.subjects(provider)[0].id
                 failed = f"Job {provider.name} of {of}, which provides what this one requires, failed"
+    # After a failure, waiting for the others would be in vain.
     return Required(waits and not failed, failed, tuple(artifacts))
 
 
@@ -153,6 +155,7 @@ def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
     children = build.returned.child_jobs
     if children is None:
         return set()
+    # An empty list skips all dependents, except those that can do without the job.
     if not children:
         return dependents(buildset, job.id, hard_only=True)
     direct = {j.id: j.name for j in buildset.jobs if any(d.name == job.id for d in _needs(buildset, j))}

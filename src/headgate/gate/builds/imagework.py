@@ -85,6 +85,7 @@ def images_of(item: Item) -> Iterator[tuple[FrozenJob, Build, int, ReturnedArtif
     buildset = item.buildset
     for job in buildset.jobs if buildset is not None else ():
         build = buildset.builds.get(job.id) if buildset is not None else None
+        # Only a passed build has an image that works.
         if not job.image_build_name or build is None or build.result != "SUCCESS":
             continue
         for number, one in enumerate(build.returned.artifacts or ()):

@@ -50,6 +50,7 @@ def credit(change_state: ChangeState) -> str:
 
 def approvers(change_state: ChangeState) -> tuple[str, ...]:
     """Return the known names of the people who approved this patchset."""
+    # An approval of an earlier patchset does not count.
     mine = {person(word.who): word.who for word in change_state.approvals if word.commit == change_state.change.commit}
     return tuple(sorted(mine.values()))
 
@@ -57,6 +58,7 @@ def approvers(change_state: ChangeState) -> tuple[str, ...]:
 def report_lines(buildset: BuildSet, changes: Sequence[Change]) -> list[str]:
     """Return the comments on files as lines of the report, ordered by file and line, and the number of omitted ones."""
     found = [one for job in buildset.jobs if (build := buildset.builds.get(job.id)) for one in _comments(build)]
+    # The files may be unknown, and then no comment may be left out.
     everything = any(change.files is None for change in changes)
     files = {file for change in changes for file in change.files or ()}
     touched, elsewhere = list[tuple[str, FileComment, str]](), list[str]()
@@ -151,6 +153,7 @@ def text(item: Item, result: str, world: World, intro: str = "") -> str:
         lines.append(f"{world.root_url}/t/{world.tenant}/buildset/{buildset.id}")
     for change in item.changes:
         change_state = world.change_states.get(change.key)
+        # After another push, the known people are those of the new patchset.
         if change_state is not None and change_state.change.commit == change.commit and (who := credit(change_state)):
             lines += ["", f"{change.key}: {who}" if item.others else who]
     if buildset is not None:

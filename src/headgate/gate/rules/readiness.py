@@ -50,13 +50,16 @@ class Unready(NamedTuple):
 def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unready | None:
     """Return what keeps `item` from landing behind the changes `ahead`, or None. `failing`: keys of the failing changes
     ahead. A ref that is not a change has no obstacles; an obstacle to one change holds back its circle."""
+    # What was pushed has already landed.
     if not item.change.is_change:
         return None
     found = [why for change in item.left if (why := _unready(item, change, world)) is not None]
+    # Changes of a circle land together, so they may need each other.
     together = {*ahead, *item.keys, *(one.change.key for one in item.landed)} if item.others or item.landed else ahead
     for change in item.left if not found else ():
         if (lacking := lacks(change, together, failing, world)) is not None:
             found.append(lacking)
+    # Only the most important reason is reported.
     return min(found, key=lambda one: _PRECEDENCE[one.obstacle], default=None)
 
 
@@ -80,6 +83,7 @@ def _out_of_date(change: Change, own: ChangeState, world: World) -> Unready | No
         return Unready(Obstacle.LANDED, why) if world.dependent else None
     if not own.open:
         return Unready(Obstacle.CLOSED, own.reason) if own.reason else Unready(Obstacle.GONE, "")
+    # Other pipelines let the builds of a former patchset end, because their results remain useful.
     if own.change.commit != change.commit and (world.dependent or world.pipeline.dequeue_on_new_patchset):
         return Unready(Obstacle.GONE, "")
     return None

@@ -61,6 +61,7 @@ def partition_statuses(app: Application, entries: Iterable[Entry]) -> dict[Queue
         control = by_path.get(app.controls(partition).path)
         try:
             progress = app.progress(partition).decode(value)
+            # A record may be valid JSON but name an impossible position.
             steps.position(progress)
             steered = app.controls(partition).decode(control) if control is not None else UNSTEERED
         except ValueError:
@@ -125,6 +126,7 @@ async def steer(
         entry = await txn.get(place.path)
         now = place.decode(entry.value) if entry is not None else Control()
         then = Control(now.paused if paused is None else paused, now.seek if seek is None else seek)
+        # Most partitions are never steered, so the default is not stored.
         if then != Control():
             txn.put(place.path, place.encode(then))
         elif entry is not None:
@@ -153,6 +155,7 @@ async def legacy_progress(source: MessageSource) -> dict[QueuePartition, str]:
     found: dict[QueuePartition, str] = {}
     for partition in await source.partitions():
         after = START
+        # The source may have many other queues.
         while partition.queue == LEGACY_STATUS and (page := await source.read(partition, after, LEGACY_PAGE)):
             after = position_of(page[-1].message_id)
             for message in page:

@@ -60,6 +60,7 @@ def judge(tree: Sequence[Entry], places: InventoryMap) -> None:  # noqa: C901 - 
             if lease.state != WAITING:
                 held.setdefault(lease.object, []).append(lease)
     for uuid, several in held.items():
+        # A lease without amounts takes the entire object.
         if any(not lease.amounts for lease in several) and len(several) > 1:
             raise LeaseInvariantBroken(f"{uuid} is leased exclusively, and to {[lease.user for lease in several]}")
         for key in {key for lease in several for key in lease.amounts}:
@@ -90,6 +91,7 @@ class LeaseOracle(MemoryBackend):
             judge(self.tree.under(""), places)
         except LeaseInvariantBroken as broken:
             self.wrong.append(broken)
+        # Do not count the directory of the leases, which is itself an entry.
         self.most = max(self.most, len(self.tree.under(places.leases.active.path)) - 1)
         return written
 

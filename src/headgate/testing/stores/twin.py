@@ -59,6 +59,7 @@ class WatcherView:
                     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                     change.cancel()
                     if self.task.done():
+                        # A watch ends only with an error, which this raises.
                         await self.task
         except TimeoutError:
             raise AssertionError(f"a watch of {self.prefix!r} shows {self.known}, not {wanted}") from None

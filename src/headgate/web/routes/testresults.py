@@ -104,6 +104,7 @@ class JUnitReader:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise Malformed(f"{self.file}: elements are nested more than {DEPTH_MAX} levels deep")
+        # Reject other XML at its first element, before reading megabytes of it.
         if not self._rooted and name not in ("testsuites", "testsuite"):
             raise Malformed(f"{self.file}: the root element is <{name[:NAME_MAX_CHARS]}>, not <testsuites>")
         self._rooted = True
@@ -117,6 +118,7 @@ class JUnitReader:
             self._text(attributes.get("message", "") + "\n")
 
     def _text(self, text: str) -> None:
+        # Output of passed tests is not shown, and may be large.
         if self._in_outcome and self._length < TEXT_MAX_CHARS:
             self._texts.append(text[: TEXT_MAX_CHARS - self._length])
             self._length += len(self._texts[-1])
@@ -137,6 +139,7 @@ class JUnitReader:
             raise Malformed(f"{self.file}: more than {CASES_MAX} tests")
         seconds = _number(case.get("time", ""))
         self.seconds += seconds or 0.0
+        # Failed tests are kept in any case, because they are what people look for.
         if self._status not in _WORSE and len(self.cases) >= SHOWN_MAX:
             return
         found = CaseShape(
@@ -208,6 +211,7 @@ async def test_results(site: Site, request: HttpRequest, tenant: str, build: str
     try:
         files = await site.logs.files(id, "")
     except NotFoundException:
+        # A build without logs has no test results, which is not an error.
         files = []
     first = [file for file in files if file.path in reports or _below(file.path, reports)]
     found = tuple([*first, *(file for file in files if NAMED.search(file.path) and file not in first)][:FILES_MAX])
@@ -243,6 +247,7 @@ def _below(path: str, reports: Sequence[str]) -> bool:
 async def _results(logs: BuildLogs, build: str, files: Sequence[LogFile]) -> TestResultsShape:
     readers, problems, left = list[JUnitReader](), list[str](), FILES_MAX_BYTES
     for file in files:
+        # A smaller file may still fit, so continue with the next one.
         if file.size_bytes > min(left, FILE_MAX_BYTES):
             problems.append(f"{file.path}: too large to read: {file.size_bytes} bytes")
             continue
@@ -271,6 +276,7 @@ async def _read(logs: BuildLogs, build: str, path: str, reader: JUnitReader) -> 
     got = 0
     async for piece in logs.pieces(build, path):
         got += len(piece)
+        # The file may have grown since its size was read.
         if got > FILE_MAX_BYTES:
             raise Malformed(f"{path}: too large to read: more than {FILE_MAX_BYTES} bytes")
         # Parsing takes time in proportion to what the job wrote, and the event loop may be shared with a gate.

@@ -92,6 +92,7 @@ async def stream(server: Server, program: str = "ssh") -> AsyncIterator[AsyncIte
             stderr=PIPE,
             limit=LINE_MAX_BYTES,
             env=_environment(),
+            # Its own process group, so that `_ended` also ends what ssh has started.
             start_new_session=True,
         )
     except OSError as error:
@@ -113,6 +114,7 @@ async def _hints(server: Server, process: Process, complaint: asyncio.Future[str
             break
         except asyncio.LimitOverrunError as error:
             await _passed_over(process.stdout, error.consumed)
+            # The skipped event may have concerned anything.
             yield GerritHint()
             continue
         found = hint(raw_line)
@@ -141,6 +143,7 @@ def hint(raw_line: bytes) -> GerritHint | None:
     try:
         event = msgspec.json.decode(raw_line, type=StreamEvent)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        # An unneeded hint only costs a query; a missing one would delay a change.
         return GerritHint()
     if event.type.startswith(_NOISE):
         return None
@@ -195,6 +198,7 @@ async def _ended(process: Process) -> None:
             await ends(process, GRACE_S)
     finally:
         with suppress(ProcessLookupError, PermissionError):
+            # A process that ended on its own may have left others of its group running.
             os.killpg(process.pid, signal.SIGKILL)
         await put_down(process)
 

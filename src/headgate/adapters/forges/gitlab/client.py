@@ -146,6 +146,7 @@ class GitLabClient(rest.Rest):
         try:
             return super().taken(rest.Heard(answer.status, headers, body), budget)
         except rest.ForgeDenied as error:
+            # Only this status blames the token.
             if answer.status != 401:
                 raise
             raise GitLabUnauthorized(
@@ -161,6 +162,7 @@ class GitLabClient(rest.Rest):
         except rest.Rejected as error:
             if error.status != 405 or _MOVED not in str(error):
                 raise
+        # Ids survive renaming.
         id = (await self.get(self.key, place)).content["id"]
         return await self.write(method, self.key, f"/projects/{int(id)}{path}", content)
 
@@ -192,8 +194,10 @@ class People:
         try:
             known = word((await self._client.get(self._client.key, path)).content)
         except rest.NotThere:
+            # GitLab answers so for accounts that are not members.
             known = "none"
         except (rest.ForgeDenied, rest.Rejected):
+            # Our account may lack permission to ask.
             known = ""
         self._permissions[project, id] = (now_s + FRESH_S, known)
         while len(self._permissions) > KNOWN_MAX:

@@ -133,6 +133,7 @@ class FakeGiteaRepository:
 
     def role(self, login: str) -> str:
         """Return the role of an account."""
+        # Everybody may read a public repository.
         return "owner" if login == self.owner.login else self.roles.get(login, "none" if self.private else "read")
 
     def may(self, login: str, level: str) -> bool:
@@ -180,6 +181,7 @@ def official(repository: FakeGiteaRepository, branch: str, who: model.FakeGitHub
 
 def newest(repository: FakeGiteaRepository, sha: str) -> list[model.FakeGitHubStatus]:
     """Return the newest status of each context."""
+    # Statuses are in order of time, so the last one of a context remains.
     found = {one.context: one for one in repository.statuses.get(sha, ())}
     return sorted(found.values(), key=lambda one: one.id)
 

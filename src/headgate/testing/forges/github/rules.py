@@ -47,6 +47,7 @@ def last_opinions(pull: model.FakeGitHubPull) -> dict[str, model.FakeGitHubRevie
     """Return each account's last review that is more than a comment."""
     found: dict[str, model.FakeGitHubReview] = {}
     for review in pull.reviews:
+        # A comment leaves the account's earlier opinion in force.
         if review.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
             found[review.user.login] = review
     return found
@@ -59,6 +60,7 @@ def opinions(pull: model.FakeGitHubPull) -> dict[str, model.FakeGitHubReview]:
 
 def counted(pull: model.FakeGitHubPull) -> tuple[int, bool]:
     """Return the number of approvals by accounts with write access, and whether any such account requested changes."""
+    # GitHub shows the reviews of others, but does not count them.
     mine = [r for r in opinions(pull).values() if pull.repository.role(r.user.login) in ("write", "maintain", "admin")]
     return sum(r.state == "APPROVED" for r in mine), any(r.state == "CHANGES_REQUESTED" for r in mine)
 
@@ -89,6 +91,7 @@ def outcomes(repository: model.FakeGitHubRepository, sha: str) -> dict[str, str]
     found = {s.context: s.state for s in repository.statuses.get(sha, ())}
     for run in repository.check_runs.values():
         if run.head_sha == sha:
+            # A later run replaces an earlier one of the same name.
             found[run.name] = run.conclusion or run.status
     return found
 
@@ -102,6 +105,7 @@ def may_bypass(pull: model.FakeGitHubPull, rule: model.FakeGitHubProtection | mo
     """Return whether the caller may bypass the rule."""
     if isinstance(rule, model.Ruleset):
         return asker.among(rule.bypass) is not None
+    # Administrators are exempt, unless the protection includes them.
     return not rule.enforce_admins and pull.repository.role(asker.account.login) == "admin"
 
 
@@ -139,6 +143,7 @@ def unmet(pull: model.FakeGitHubPull, asker: Asker, method: str = "merge") -> li
     found: list[str] = []
     protection = protection_of(pull.repository, pull.base_ref)
     if protection is not None and not may_bypass(pull, protection, asker):
+        # The listed accounts need no reviews, but they need everything else.
         approvals = None if asker.among(protection.bypass_reviews) else protection.approvals
         rule = {
             "contexts": list(protection.contexts),
