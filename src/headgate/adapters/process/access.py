@@ -126,6 +126,7 @@ def _host(name: str, found: Mapping[str, Any], label: str | None, user: str) -> 
         variables["ansible_ssh_host_key_checking"] = True
     # The provider's own variables come last, and override what is guessed from the kind of connection.
     variables |= found
+    # Playbooks may still use the older name.
     if variables.get("ansible_user"):
         variables.setdefault("ansible_ssh_user", variables["ansible_user"])
     known = {"label": label, **_UNKNOWN, **_addresses(address), "node_properties": {}, **found.get("nodepool", {})}

@@ -116,6 +116,7 @@ def chosen(
         if not layout.variants(name):
             wrong_one = left_out(layout).get(f"job {name}")
             lost = f"its definition is ignored because of the error at {report.place(wrong_one)}" if wrong_one else ""
+            # An ignored definition explains more than a similar name.
             more = lost or nearest(name, layout.jobs).removeprefix("; ")
             wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{more and '; '}{more}")
             continue
@@ -124,12 +125,14 @@ def chosen(
             return ExplainTarget(loaded, name, having[0], having[0].branch, len(having) - 1)
         if project or pipeline:
             where = " of ".join(word for word in (pipeline, project) if word)
+            # The job may run elsewhere, which people may have meant.
             running = [
                 f"{p.pipeline} of {p.project.name}" for p in places(loaded, None, None, None) if _runs(loaded, p, name)
             ]
             runs = f"; it runs in {listed(running, 5)}" if running else "; no project runs it"
             wrong.append(f"tenant {loaded.tenant.name}: {where} does not run the job {name!r}{runs}")
             continue
+        # No project runs the job, so its first definition says where it belongs.
         first = layout.variants(name)[0].source
         source = layout.source(first.project)
         return ExplainTarget(loaded, name, None, branch or first.branch or default_branch(loaded, source), 0)

@@ -83,6 +83,7 @@ def default_branch(loaded: LoadedTenant, source: TenantProject) -> str:
 
 def frozen(loaded: LoadedTenant, place: GraphPlace, files: tuple[str, ...] | None) -> FrozenGraph:
     """Freeze one graph; it is empty if the tenant has no such pipeline."""
+    # A proposal may add or remove the pipeline, so one of the two states may lack it.
     if place.pipeline not in loaded.layout.pipelines:
         return FrozenGraph(in_pipeline=False)
     return loaded.layout.freeze(place.pipeline, place.project.project, place.branch, files=files)
@@ -140,6 +141,7 @@ def proposal(loaded: LoadedTenant, directory: Path, branch: str | None) -> dict[
         try:
             place = place_of(directory, source.connection, host, source.name)
         except UnreadableRepository:
+            # The directory need not hold every project.
             continue
         name = branch or default_branch(loaded, source)
         found[source.project] = {name: _proposed(place, source, loaded.files[source.project].get(name, {}))}
@@ -207,6 +209,7 @@ def changes_as_text(changes: Sequence[ChangedGraph]) -> Iterator[str]:
         for mark, name, details in _rows(found):
             # Jobs with the same changes share a block; a new or removed job has its own.
             names, where = blocks.setdefault((mark, "" if mark == "~" else name, tuple(details)), ({}, {}))
+            # Dictionaries serve as ordered sets.
             names[name] = where[place] = None
     order = list(_MARKS)
     for (mark, _, same), (names, where) in sorted(blocks.items(), key=lambda block: order.index(block[0][0])):
@@ -248,6 +251,7 @@ def _details(d: describe.AttributeDifference) -> Iterator[Detail]:
         gone, come = [v for v in old if v not in new], [v for v in new if v not in old]
         for number, text in enumerate((*(f"- {v}" for v in gone), *(f"+ {v}" for v in come))):
             yield "" if number else d.path, text
+        # If elements differ, their order matters less.
         if gone or come:
             return
         # The short texts are the same: either only the order differs, or something that they omit; then show all.

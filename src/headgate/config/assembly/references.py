@@ -32,6 +32,7 @@ def seen_from_outside(key: Key, admitted: Sequence[Stanza]) -> object:
     """Return a value that changes whenever references to `key` must be checked again."""
     match key[0]:
         case "job":
+            # A change of other attributes cannot make a reference right or wrong.
             return [(s.source.project, *(s.body.get(word) for word in _INHERITED)) for s in admitted]
         case "nodeset" | "pipeline" | "section" | "label":
             return [deep_plain(s.body) for s in admitted]
@@ -163,6 +164,7 @@ class References:
             self.read.update(("nodeset", name) for name in named)
         most = self._tenant.max_nodes_per_job
         largest = max((sum(len(node.name) for node in one.nodes) for one in found), default=0)
+        # Defining a large nodeset is harmless as long as no job uses it.
         if stanza.kind != "nodeset" and 0 <= most < largest:
             text = f"this nodeset has {largest} nodes; the tenant allows a job at most {most}"
             yield stanza.source.error(MEANING, text, line)
@@ -203,6 +205,7 @@ class References:
         allowed = self._layout.source(stanza.source.project).allow_reporter_jobs
         for name, attributes, line in section_jobs(section):
             if not self._defined(name):
+                # A template may be unused, in which case nothing is broken.
                 severity = "warning" if stanza.kind == "project-template" else "error"
                 yield self._undefined(stanza, name, line, severity=severity)
             yield from self._attributes(stanza, attributes)

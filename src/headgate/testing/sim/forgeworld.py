@@ -95,6 +95,7 @@ class HubPeople:
 
     def meddle(self, pull: SimPull) -> None:
         """Interfere at the moment of a merge."""
+        # The faithful run is the one that others are compared with, so nothing disturbs it.
         if self.chance.random() < 0.1 and pull.open and not self.hub.faithful:
             self.hub.push(pull, self._head())
 
@@ -106,6 +107,7 @@ class HubPeople:
         for _ in range(self.chance.randrange(ACTS_MAX + 1)):
             self._act()
             await self._pause()
+        # In the end, most changes are ready to land, so that runs do not end with an idle gate.
         for pull in list(self.hub.pulls.values()):
             if not pull.merged and self.chance.random() < 0.7:
                 await self._made_ready(pull)

@@ -58,6 +58,7 @@ async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple
     protected, locked, after = set[str](), set[str](), None
     for _ in range(PAGES_MAX):
         data = await client.query(key, QUERY, urgent=False, owner=owner, name=name, after=after)
+        # GraphQL answers null, not an error, for what the token may not see.
         refs = (data.get("repository") or {}).get("refs")
         if refs is None:
             raise NotThere(f"the branches of {project} cannot be seen")
@@ -139,6 +140,7 @@ class GitHubProjectPoll:
         """Return the state of one change and its new events; see `forges.poll.Asking`."""
         project = self.client.account.short(self.project)
         pull = await look(self.client, self.key, project, number, urgent=urgent)
+        # It was closed between the list and this query.
         if was is None and pull.state != "OPEN":
             return None
         pull = replace(pull, rules_shown=self.reads_rules)
@@ -146,6 +148,7 @@ class GitHubProjectPoll:
 
     async def protection(self) -> Guarded:
         """Return which branches are protected; see `forges.poll.ProjectLook`."""
+        # Without the permission, the query would fail every time.
         if not self.reads_rules:
             return None, ""
         return await protection(self.client, self.key, self.client.account.short(self.project))
@@ -161,6 +164,7 @@ class GitHubProjectPoll:
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
+    # GitHub's times are whole seconds, so `updated_at` may miss a push, which the head shows.
     if known is None or not known.open or known.details is None or known.change.commit != there["head"]["sha"]:
         return True
     return bool(ReportMark.of(known.details.mark).updated != there["updated_at"])
@@ -182,6 +186,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
         votes = tuple([await self._vote(key, pull, vote) for vote in pull.votes])
         rules = None
         if pull.state == "OPEN":
+            # Query only rulesets with unmet rules, because each query is a call.
             bypassed = {id for id in lacking(pull, us) if await self._bypasses_ruleset(key, pull.project, id)}
             rules = rule_book(pull, us, bypassed)
         return Details(
@@ -290,6 +295,7 @@ def _of_ruleset(pull: GitHubPull, rule: Mapping[str, Any]) -> Iterator[Rule]:
             if how["strictRequiredStatusChecksPolicy"]:
                 yield _strict(pull)
         case "PULL_REQUEST":
+            # A rule without either only demands that changes go through pull requests.
             if how["requiredApprovingReviewCount"] or how["requireCodeOwnerReview"]:
                 yield _reviews(pull, how["requiredApprovingReviewCount"], how["requireCodeOwnerReview"])
             if how["requiredReviewThreadResolution"]:
@@ -314,12 +320,14 @@ def _checks(pull: GitHubPull, wanted: Collection[str]) -> Iterator[Rule]:
     if not wanted:
         return
     text = f"needs {'these statuses' if len(wanted) > 1 else 'this status'} to be good: {', '.join(missing or wanted)}"
+    # Statuses under way may still become good, so it is not yet decided.
     waits = bool(missing) and all(states.get(name) in UNDER_WAY for name in missing)
     yield Rule(text, None if waits else not missing, missing=missing)
 
 
 def _strict(pull: GitHubPull) -> Rule:
     text = f"needs to contain the newest commit of {pull.base}; a gate makes that rule needless: let Headgate bypass it"
+    # GitHub computes this in the background.
     return Rule(text, None if pull.merge_state == "UNKNOWN" else pull.merge_state != "BEHIND")
 
 

@@ -159,6 +159,7 @@ class RefStatements:
 
     def lost(self, proposed: Collection[str], misfits: Misfits) -> None:
         """Add the statements that belong to no proposal to `misfits`."""
+        # A proposer's ref without a proposal does no harm.
         for kind in (APPROVALS, VETOES):
             for name, words in self._words[kind].items():
                 for word in words if name not in proposed else ():

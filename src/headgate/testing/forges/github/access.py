@@ -66,11 +66,13 @@ class FakeGitHubCaller:
         if self.installation is not None:
             one = self.installation
             mine = one.account is repository.owner and (one.projects is None or repository.full_name in one.projects)
+            # Write access includes read access.
             granted = one.app.permissions.get(area, "")
             return mine and (granted == "write" or (granted == "read" and level == "read"))
         if self.account is None:
             return level == "read" and area == "metadata"
         role = repository.role(self.account.login)
+        # Everybody who sees a repository may comment in it.
         if area == "issues" or level == "read":
             return bool(role)
         return role in ("write", "maintain", "admin")
@@ -83,6 +85,7 @@ def bearer(header: str) -> str:
         return text.strip()
     if kind.lower() == "basic":
         name, _, password = base64.b64decode(text).decode().partition(":")
+        # Git sends a token as the password, or as the user name with this password.
         return password if password and password != "x-oauth-basic" else name
     return ""
 
@@ -237,6 +240,7 @@ class FakeGitHubCall:
     def repository(self) -> model.FakeGitHubRepository:
         """Return the repository that the path names. Raise FakeGitHubRefused."""
         found = self.forge.world.repository(f"{self.path['owner']}/{self.path['repo']}")
+        # As at GitHub, a refusal must not reveal that a private repository exists.
         if found is None or not self.caller.sees(found):
             raise FakeGitHubRefused(404, "Not Found")
         return found

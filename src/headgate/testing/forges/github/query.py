@@ -58,6 +58,7 @@ class _Reader:
             found = _TOKEN.match(text, at)
             if found is None:
                 raise BadQuery(f"Parse error on {text[at : at + 10]!r}")
+            # Blanks and comments match outside the group.
             if found[1]:
                 self._tokens.append(found[1])
             at = found.end()
@@ -84,6 +85,7 @@ class _Reader:
                 continue
             if word in ("query", "mutation"):
                 self.document.kind = self._next()
+                # Queries may have a name, which is ignored.
                 if self._peek() not in ("{", "("):
                     self._next()
                 if self._peek() == "(":
@@ -97,6 +99,7 @@ class _Reader:
             self._next("$")
             name = self._next()
             self._next(":")
+            # Types are not checked.
             while self._peek() in ("[", "]", "!") or (self._peek().isidentifier()):
                 self._next()
             if self._peek() == "=":
@@ -159,6 +162,7 @@ class _Reader:
             return fields
         if re.fullmatch(r"-?\d+", word):
             return int(word)
+        # Any other word is the value of an enumeration.
         return {"true": True, "false": False, "null": None}.get(word, word)
 
 
@@ -176,6 +180,7 @@ def _select(node: Node, selected: Selection, document: Document, variables: Mapp
     found: Node = {}
     for one in selected:
         if isinstance(one, Spread):
+            # A spread without a selection names a fragment, which may be defined after its use.
             fragment = one if one.selected else document.fragments[one.on]
             if fragment.on in (node["__typename"], *node.get("__interfaces", ())):
                 found |= _select(node, fragment.selected, document, variables)
@@ -219,6 +224,7 @@ def connection(kind: str, found: list[Node]) -> Callable[..., Node]:
         if max(first or 0, last or 0) > 100:
             raise BadQuery(f"Requesting {first or last} records on the `{kind}` connection exceeds the `first` limit")
         begin = int(after) if after else 0
+        # The last page counts from the end, whatever the cursor.
         if last is not None:
             begin, stop = max(0, len(found) - last), len(found)
         else:
