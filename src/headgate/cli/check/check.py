@@ -118,6 +118,7 @@ def command(
             sys.exit(_against(given, against.Only(projects, branches), server, limit, json_))
         found = _looked(given, work_trees, CheckScope(projects, only), new_since)
     except ConfigErrors as refused:
+        # The output has the same form, even if the whole tenant file is rejected.
         found = {"": _refused(refused.errors, _texts(given))}
     except UserError as error:
         raise ReadingError(str(error)) from error

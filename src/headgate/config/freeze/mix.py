@@ -58,6 +58,7 @@ class Mix:
         self._may(stanza, body, of)
         self._merge_values(body)
         self._flags(stanza, body, of)
+        # A job does not inherit its parent's description.
         if "description" in body and of == self.name and not attaching:
             self._values["description"] = body["description"]
         self._places(stanza, body, attaching)
@@ -74,6 +75,7 @@ class Mix:
     def _may(self, stanza: Stanza, body: Table, of: str) -> None:
         changes = [key for key in body if key in EXECUTION]
         where = f"{stanza.place}"
+        # This only concerns children, not further variants of the intermediate job.
         if self._intermediate and of != self._last_name and not body.get("abstract"):
             text = f"job {self._last_name} is intermediate; {of}, which inherits from it, must be abstract"
             raise VariantRefused(text, stanza, "parent")
@@ -118,6 +120,7 @@ class Mix:
                 self._values[key] = value
             elif rule is MergeRule.UNION:
                 self._unite(key, value, replace=_is(value, "override"))
+            # These lists replace the inherited ones unless the stanza asks to inherit.
             elif key in ("dependencies", "files", "irrelevant-files"):
                 self._unite(key, value, replace=not _is(value, "inherit"))
             elif rule is MergeRule.DEEP:
@@ -125,6 +128,7 @@ class Mix:
                 self._values[key] = deep_merge(old, deep_plain(value))
             elif key == "secret-exposure":
                 self._values[key] = value
+        # The older name of the attribute.
         if "override-branch" in body and "override-checkout" not in body:
             self._values["override-checkout"] = body["override-branch"]
 
@@ -148,6 +152,7 @@ class Mix:
             self._include_vars.clear()
         for entry, _ in entries(body.get("include-vars"), 0):
             self._include_vars[self._variables(stanza, entry)] = None
+        # The operator's own projects may attach any job.
         if attaching and stanza.source.trusted:
             self.config_attached = True
         if allowed := as_list(body.get("allowed-projects")):
@@ -191,6 +196,7 @@ class Mix:
 
     def beneath(self, variables: dict[str, Any]) -> None:
         """Add variables of the project, or of a manual enqueue, with lower precedence than the current ones."""
+        # The job's own variables win.
         self._values["vars"] = deep_merge(variables, self._values.get("vars", {}))
 
     # --- the result

@@ -74,6 +74,7 @@ class _File:
         return model.TenantFile(tenants, refused, warnings, rules, roles, self._api_root())
 
     def _unique(self, *kinds: str) -> list[Table]:
+        # Several kinds may share one set of names, as the two spellings of rules do.
         found = [stanza for kind in kinds for stanza in self._stanzas[kind]]
         known: set[str] = set()
         for stanza in found:
@@ -113,6 +114,7 @@ class _File:
             return names(key) if key in stanza else None
 
         root, warnings = stanza.get("web-root", ""), list[Wrong]()
+        # The first check only had to raise errors; this one collects the tenant's warnings.
         table(stanza, tenantfile.TENANT, "tenant", warnings, stanza.line)
         projects = tenant_projects(stanza, self._connections, warnings)
         self._warnings += [wrong for wrong in warnings if wrong.name != NO_EFFECT]
@@ -122,6 +124,7 @@ class _File:
             name=stanza["name"],
             projects=projects,
             idle=tuple(self._source.error_from(wrong) for wrong in warnings if wrong.name == NO_EFFECT),
+            # The built-in connections exist even without a section in the settings.
             connections=(*self._connections, *(name for name in ALWAYS_THERE if name not in self._connections)),
             drivers={**ALWAYS_THERE, **drivers},
             hosts={name: one.canonical_hostname for name, one in self._connections.items() if one.canonical_hostname},
@@ -232,6 +235,7 @@ def tenant_projects(
         if name not in connections:
             text = f"the connection {name!r} is not configured{nearest(name, list(connections))}"
             raise Wrong(text, sources.at(name), "Unknown Connection")
+        # A driver that only posts has no repositories.
         if (driver := DRIVERS.get(connections[name].driver)) is not None and driver.posts:
             raise Wrong(f"the connection {name!r} has no projects: it is only for reports", sources.at(name))
         table(source, tenantfile.SOURCE, "source", warnings, sources.at(name))
@@ -239,6 +243,7 @@ def tenant_projects(
             reader = _ProjectListReader(connections[name], trusted, stanza, warnings)
             for entry, line in entries(source.get(key), source.at(key)):
                 found += reader.read(entry, line, {}, 0)
+    # Reversed, so that the first place of each name remains.
     together = {name: place for place, name in reversed(list(enumerate(p.name for p in found)))}
     found.sort(key=lambda project: (not project.trusted, together[project.name]))
     _no_config_project_is_configured(found, stanza.at("source"))

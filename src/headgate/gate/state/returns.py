@@ -44,6 +44,7 @@ class Unfit(ValueError):
 
 def parsed(text: bytes, size_max_bytes: int = DATA_SIZE_MAX_BYTES) -> object:
     """Parse JSON within the bounds. Raise Unfit."""
+    # Parsing would multiply the memory.
     if len(text) > size_max_bytes:
         raise Unfit(_LARGE)
     try:
@@ -69,10 +70,12 @@ def bounded(value: object) -> None:
             else:
                 _leaf(one)
         level, count = below, count + len(below)
+        # Every element costs memory, even an empty one.
         if count > DATA_SIZE_MAX_BYTES:
             raise Unfit(_LARGE)
     if level:
         raise Unfit(_DEEP)
+    # Encoding is safe now that the value is known to be small and flat enough.
     if len(msgspec.json.encode(value)) > DATA_SIZE_MAX_BYTES:
         raise Unfit(_LARGE)
 
@@ -90,6 +93,7 @@ def _leaf(value: object) -> None:
             return
         case str():
             try:
+                # Neither the store nor browsers accept such a string.
                 value.encode()
             except UnicodeEncodeError as error:
                 raise Unfit(f'a string contains half a surrogate pair: "{line(value, VALUE_SHOWN_MAX)}"') from error
@@ -98,6 +102,7 @@ def _leaf(value: object) -> None:
             if value.bit_length() > INTEGER_MAX_BITS:
                 raise Unfit(f"a number has more than {INTEGER_MAX_BITS} bits")
         case float():
+            # Python's parser accepts NaN and Infinity, which JSON does not have.
             if not math.isfinite(value):
                 raise Unfit(f"it contains {value}, which is not a number in JSON")
         case _:
@@ -216,11 +221,13 @@ def _seen(where: str, text: str) -> None:
 
 def _one_line(where: str, text: str) -> None:
     _seen(where, text)
+    # A second line could look like another entry of a report.
     if "\n" in text:
         raise Unfit(f"{where} is more than one line: {_shown(text)}")
 
 
 def _url(where: str, url: str) -> None:
+    # Browsers ignore such characters, so a scheme could hide behind them.
     if url != url.strip() or "\t" in url or "\n" in url or visible(url) != url:
         raise Unfit(f"{where} is not a URL: it has white space around it or unprintable characters: {_shown(url)}")
     try:

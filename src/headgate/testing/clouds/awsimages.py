@@ -99,6 +99,7 @@ class AwsImports:
     # --- imports
 
     def _import(self, arguments: Arguments, image: bool) -> Record:
+        # AWS repeats its answer for a repeated token.
         known = self.tasks.get(self._tokens.get(arguments.get("ClientToken", ""), ""))
         if known is not None:
             if known.arguments != arguments:
@@ -125,6 +126,7 @@ class AwsImports:
     def _describe_tasks(self, arguments: Arguments, image: bool) -> Record:
         if arguments.get("Filters"):
             raise Ec2Refusal("InvalidParameterValue", "The filter is not one that is documented.")
+        # Pages of one list must fit together, so time passes only between lists.
         if "NextToken" not in arguments:
             for id, task in self.tasks.items():
                 self._goes_on(id, task)
@@ -220,6 +222,7 @@ class AwsImports:
 
     def _delete_snapshot(self, arguments: Arguments) -> Record:
         one = self._own(self.snapshots, arguments["SnapshotId"], "Snapshot")
+        # AWS refuses to delete a snapshot while an image uses it.
         for image in self.images.values():
             if any(disk["Ebs"].get("SnapshotId") == one["SnapshotId"] for disk in image["BlockDeviceMappings"]):
                 text = f"The snapshot {one['SnapshotId']} is currently in use by {image['ImageId']}"
@@ -255,6 +258,7 @@ class AwsImports:
     def _is_seen(self, id: str, arguments: Arguments) -> bool:
         """Return whether lists already contain the object."""
         left = self._hidden.get(id, 0)
+        # The pages of one list count as one look.
         if "NextToken" not in arguments:
             self._hidden[id] = left - 1
         return left <= 0
@@ -281,6 +285,7 @@ class AwsImagesGround:
 
     def objects(self) -> dict[str, dict[str, str]]:
         """Return the objects in the bucket, complete or in parts -> their tags."""
+        # An unfinished upload costs money, too.
         bucket = self._stored.buckets[self.bucket]
         complete = {key: self._stored.tagger.get_tag_dict_for_resource(one.arn) for key, one in bucket.keys.items()}
         return complete | {f"{one.key_name}?{id}": dict(one.tags or {}) for id, one in bucket.multiparts.items()}

@@ -89,6 +89,7 @@ async def labels(site: Site, tenant: str) -> list[LabelShape]:
 
 def _labels_requested(layout: Layout) -> Iterator[str]:
     stanzas = [one.body for one in layout.singles["nodeset"].values()]
+    # Jobs may define a nodeset in place, which has no name.
     inline = [v.body.get("nodeset") for several in layout.jobs.values() for v in several]
     for form in (*stanzas, *(one for one in inline if isinstance(one, Table))):
         alternatives = [one for one in as_list(form.get("alternatives")) if isinstance(one, Table)]
@@ -159,6 +160,7 @@ def _node(site: Site, claim: NodeClaim, node_request: NodeRequest | None) -> Nod
         uuid=claim.machine,
         type=(claim.label,),
         label=claim.label,
+        # These are the words of Zuul's API.
         state={"claimed": "requested", "ready": "in-use"}.get(claim.state, "used"),
         state_time=time_text(since_ms) or "",
         comment=f"{node_request.job} of {node_request.project}, build {node_request.build}"
@@ -192,6 +194,7 @@ async def nodeset_requests(site: Site, tenant: str) -> list[RequestShape]:
         own = claims.get(one.id, [])
         shape = RequestShape(
             uuid=one.id,
+            # Machines may be assigned one by one.
             state="requested" if one.id in places and len(own) < len(one.nodes) else "fulfilled",
             pipeline_name=pipeline,
             buildset_uuid=item.buildset.id if item is not None and item.buildset is not None else "",
@@ -213,6 +216,7 @@ def _data(request: NodeRequest, own: list[str], made: SeenMachines) -> tuple[dic
     wait, zones = made.waits.get(request.id), _zones(request, made)
     failed = wait.failed if wait is not None else {}
     names = {node.node: node.id for node in made.nodes.values() if node.request == request.id}
+    # Claims of machines of the inventory do not name nodes.
     if not names and not failed:
         return tuple({"uuid": uuid, "executor_zone": request.zone or None, "failed_providers": []} for uuid in own)
     return tuple(

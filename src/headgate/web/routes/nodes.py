@@ -114,6 +114,7 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
 def executor_nodes(site: Site, tenant: str) -> list[NodeShape]:
     """Return the machines that executors list, if they are free or in use by builds of the tenant; for an executor that
     lists none, return the executor's own machine."""
+    # Builds of other tenants are nobody's business here.
     own = {build.id: f"{build.job} of build {build.id}" for _, _, build in site.status.builds(tenant)}
     found, members = list[NodeShape](), site.context.members(site.context.map.components.executor.path)
     running = Counter(open.request.owner.component for open in _running(site)) if members else Counter[str]()
@@ -219,6 +220,7 @@ async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPExc
     """Return why a machine that no launcher made cannot be held or removed, and what to do instead."""
     entry = site.context.mirror.get(site.context.map.nodes.claims(uuid).record.path)
     claim = readable(entry, NodeClaim) if entry is not None else None
+    # Only the tenant's own builds may be named in the answer.
     if claim is not None and claim.tenant == tenant.name:
         return HTTPException(_claimed(site, claim, state), status_code=409)
     # A claim that is left here belongs to another tenant, which gets no confirmation that the machine exists.
@@ -275,6 +277,7 @@ def made_nodes(site: Site, tenant: str, requests: Mapping[str, NodeRequest]) -> 
 
 def _shows(node: MadeNode, tenant: str, providers: set[str]) -> bool:
     """Return whether the tenant may see a machine: its builds use or hold it, or it is free and of its providers."""
+    # A held machine may contain data of its tenant's build.
     return node.tenant == tenant if node.request or node.state == "hold" else node.provider in providers
 
 
@@ -302,6 +305,7 @@ def _made_node(node: MadeNode, node_request: NodeRequest | None, order: NodeOrde
         region=about["region"],
         az=about["az"],
         username=_text(host.get("ansible_user")),
+        # Not every cloud reports this address.
         interface_ip=about["interface_ip"] or _text(host.get("ansible_host")),
         public_ipv4=about["public_ipv4"],
         private_ipv4=about["private_ipv4"],
@@ -336,6 +340,7 @@ def _text(value: Any) -> str | None:
 async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, data: JSONBody[ForNode]) -> None:
     """Hold a machine that a launcher made, or have it removed once no build uses it."""
     site.allow(request, tenant, MODIFY)
+    # The other states result from work on the machine, and cannot be requested.
     if data.state not in STATES:
         raise HTTPException(f"state must be one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
     wanted_s = site.hold_default_s if data.hold_expiration is None else data.hold_expiration

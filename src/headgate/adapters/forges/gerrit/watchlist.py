@@ -43,6 +43,7 @@ class GerritWatchList:
     def add(self, number: int = 0, project: str = "", id: str = "", *, afresh: bool = False) -> None:
         """Add a change, the branches and tags of a project, or, with neither, everything."""
         if number:
+            # A later hint must not take back an earlier one that wants more.
             self.numbers[number] = self.numbers.get(number, False) or afresh
         elif project:
             self.refs.add(project)
@@ -65,6 +66,7 @@ class GerritWatchList:
             self.numbers[number] = self.numbers.get(number, False) or afresh
         self.refs |= taken.refs
         self.everywhere = self.everywhere or taken.everywhere
+        # New hints may have come in since the list was taken.
         self.answered = [*taken.answered, *self.answered]
 
 
@@ -87,6 +89,7 @@ class GerritPace:
     def retry_s(self, failures: int) -> float:
         """Return the pause after this many failures in a row, shortened randomly by up to half."""
         longest: float = min(RETRY_MAX_S, self.retry_min_s * 2 ** min(failures, 20))
+        # Otherwise all processes would try again at the same moment.
         return longest * random.uniform(0.5, 1.0)
 
 
@@ -117,6 +120,7 @@ class Ear:
     def found(self, numbers: Collection[int]) -> None:
         """Note that a search found something new at these changes that the stream had not announced."""
         at_s = time.monotonic()
+        # A stream that is down cannot miss anything.
         if self.listens:
             fresh = {n for n in numbers if at_s - self._hinted.get(n, float("-inf")) > self._pace.silent_s}
             self._missed |= {number: self._missed.get(number, at_s) for number in fresh}

@@ -144,6 +144,7 @@ class GitHubClient(rest.Rest):
             return await super()._rest(method, key, url, content, headers, urgent=urgent)
         except GitHubUnauthorized as error:
             key = await self._renewed(key, error)
+        # Only the first attempt is counted already.
         self.calls["rest"] += 1
         try:
             return await super()._rest(method, key, url, content, headers, urgent=urgent)
@@ -266,6 +267,7 @@ class Tokens:
         try:
             answer = await self._client.get(self.app_key(), f"/repos/{project}/installation")
         except rest.NotThere:
+            # Otherwise every poll of a project without the app would cost a call.
             self._absent[project] = self._now_s() + ABSENT_S
             if len(self._absent) > PROJECTS_MAX:
                 self._absent.pop(next(iter(self._absent)))
@@ -311,12 +313,14 @@ class Tokens:
     async def replacement(self, key: rest.ForgeKey) -> rest.ForgeKey | None:
         """Return a new key for an installation whose key GitHub refuses; None if there is none."""
         project = next((one for one, id in self._installed.items() if key.who == f"installation {id}"), None)
+        # A personal token cannot be renewed.
         if project is None:
             return None
         known = self._tokens.get(self._installed[project])
         if known is not None and known.key == key:
             self._tokens.pop(self._installed[project])
         fresh = await self.of(project)
+        # The same key would be refused again.
         return fresh if fresh != key else None
 
     async def us(self) -> tuple[str, ...]:

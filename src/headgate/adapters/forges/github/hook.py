@@ -192,6 +192,7 @@ def _ours(event: str, delivery: _Delivery, us: frozenset[str]) -> bool:
     if event in ("check_run", "check_suite"):
         run = delivery.check_run or delivery.check_suite
         mine = run is not None and run.app is not None and (run.app.slug or "") in us
+        # Other actions on our runs come from people.
         return mine and delivery.action == "completed"
     only_reports = event in ("status", "issue_comment", "pull_request_review") or delivery.action in (
         "labeled",
@@ -224,6 +225,7 @@ def _named(event: str, guid: str, project: str, delivery: _Delivery, us: frozens
     if event == "issue_comment" and (delivery.issue is None or delivery.issue.pull_request is None):
         return Ignored("it is a comment on an issue")
     change = delivery.pull_request or delivery.issue
+    # A comment on a closed change starts nothing.
     if change is not None and change.state == "closed" and delivery.action != "closed":
         return Ignored("the change is closed")
     if change is not None:

@@ -128,6 +128,7 @@ class FakeKubernetesServer:
             fault.times -= 1
             if not fault.done:
                 return self._fail(fault)
+        # With `done`, the call takes effect first, and only then does its answer get lost.
         answer = await self._answered(request)
         return self._fail(fault) if fault is not None else answer
 
@@ -202,6 +203,7 @@ class FakeKubernetesServer:
             case "POST" if not call.name:
                 return 201, cluster.create(call.kind, call.namespace, document)
             case "DELETE" if call.name:
+                # With a precondition, a namesake that was created since is not deleted.
                 uid = ((document or {}).get("preconditions") or {}).get("uid", "")
                 return 200, cluster.delete(call.kind, call.namespace, call.name, uid)
         raise No(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
@@ -222,6 +224,7 @@ class FakeKubernetesServer:
             try:
                 self.judge(exchange)
             except AssertionError as wrong:
+                # Raised here, it would only become an answer of the server, so tests read it later.
                 self.wrong.append(f"{exchange.method} {exchange.template}: {wrong}")
 
 
