@@ -27,6 +27,7 @@ def node_commands() -> None:
 def list_nodes(config: str | None, url: str | None, tenant: str | None, form: str | None, state: str | None) -> None:
     """List machines, their states and their problems."""
     at = pages(config, url)
+    # The API has no filter for states.
     found = [one for one in at.get(f"{at.of(tenant)}/nodes") if state in (None, one["state"])]
     rows = [
         (one["id"], one["label"], one["state"], one["state_time"], one["provider"], one["interface_ip"], _about(one))

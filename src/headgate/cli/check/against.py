@@ -203,6 +203,7 @@ async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes
 
 def _answer(url: str, status: int, body: bytes) -> _Answer:
     """Parse an answer with status 200; keep the text of an answer with another status. Raise UserError."""
+    # The same token serves all requests, so a refusal concerns the entire comparison.
     if status in (401, 403):
         raise UserError(f"{url}: the server requires a token for this ({status}); pass one with --token FILE")
     if status != httpx.codes.OK:
@@ -275,6 +276,7 @@ def _unknown(tenants: Mapping[str, LoadedTenant], found: Sequence[Compared]) -> 
     answered = {one.where for one in found if not one.unknown}
     for one in found:
         known = one.where in answered
+        # A default branch that the server does not know is a difference, not a branch that only exists here.
         if not known and one.place.branch != default_branch(tenants[one.tenant], one.place.project):
             why[one.where] = f"the server does not know it: {one.unknown}"
     return [Apart(*branch, text) for branch, text in why.items()]

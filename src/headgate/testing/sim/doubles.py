@@ -77,8 +77,10 @@ class SimForge:
             if old == now:
                 continue
             change_states.append(now)
+            # A new commit, or a reopened change, counts as a new proposal.
             if old is None or old.change.commit != now.change.commit or not old.open:
                 events.append(self._event(EventKind.PROPOSED, now.change, fresh=old is None or not old.open))
+            # An approval of the former commit does not count for the new one.
             approved_before = old is not None and self.world.is_approved(old) and old.change == now.change
             if self.world.is_approved(now) and not approved_before:
                 events.append(self._event(EventKind.APPROVED, now.change))
@@ -90,6 +92,7 @@ class SimForge:
                     events.append(self._one_time_event(EventKind.MERGED, old.change))
                 else:
                     events.append(self._event(EventKind.ABANDONED, old.change))
+            # The change is known to have landed, but no event has announced it.
             elif old.untold:
                 change_states.append(replace(old, untold=False))
                 events.append(self._one_time_event(EventKind.MERGED, old.change))
@@ -167,6 +170,7 @@ class SimGit:
         bases: dict[str, dict[str, str]] = {}
         results: dict[str, dict[str, str]] = {}
         for item in work.chain:
+            # Each item is merged onto those before it.
             head = results.get(item.project, {}).get(worlds.BRANCH, self.world.heads[item.project])
             landed = set(worlds.commits(head))
             if item.commit not in landed and any(item.commit in p and p & landed for p in self.world.unmergeable):
@@ -179,6 +183,7 @@ class SimGit:
         }
         texts = {p: self.world.files(p, commit[p], paths) for p, paths in work.config_paths.items()}
         known = {p: work.config_known.get(p, {}).get(worlds.BRANCH) for p in texts}
+        # The requester has the other files already.
         unknown = {p: {worlds.BRANCH: t} for p, t in texts.items() if known[p] != content_of(t)}
         containing: tuple[str, ...] = ()
         if work.at is not None and work.at.ref != worlds.HEAD:
@@ -199,6 +204,7 @@ class SimGit:
             if world.landed_by.get(change.commit, work.buildset) != work.buildset:
                 raise worlds.InvariantBroken(f"{change.key} is to land, but has landed already")
             return works.LandAnswer(work.buildset, True, project=own)
+        # A push that was already made is found above.
         if work.shut:
             return works.LandAnswer(work.buildset, False, shut=True, project=own)
         for part in (*work.parts, *work.later):
@@ -234,6 +240,7 @@ def _still_said(work: works.Landing, now: ChangeState) -> bool:
 
 
 def _history(head: str) -> list[str]:
+    # A branch that moved on still contains its former heads.
     parts = worlds.commits(head)
     return ["+".join(parts[: n + 1]) for n in range(len(parts))]
 
@@ -278,6 +285,7 @@ class SimRunner:
             pass
         if harm is not None:
             return _harmful(spec, harm)
+        # Without a result, the gate tries again.
         if self.world.chance.random() < self.flaky:
             return works.BuildOutcome(build=spec.build, result=None, error="the node went away")
         if self._fails(spec, state):

@@ -55,6 +55,7 @@ class Notes:
         self.reused += sum(build.error.startswith("reused build") for build in finished.builds)
         self.carried += sum(CARRIED in build.error for build in finished.builds)
         self.passed_on |= {one.inputs: one for one in finished.builds if one.inputs}
+        # Buildsets that others replaced have no outcome of their own.
         if not finished.result or not finished.final:
             return
         self.finished[finished.buildset] = finished
@@ -136,6 +137,7 @@ class StoreJudge(WrappedBackend):
                 suspects += [op.path] if isinstance(op, Delete) and op.path in self._builds else []
             elif entry.path.startswith(self._requests):
                 suspects.append(self._build_of(entry))
+                # Between the commits of one turn, the number may be too large for a moment.
                 if self.turns_are_whole:
                     self._no_more_run_than_may_hold()
             elif entry.path.startswith(self._queues):

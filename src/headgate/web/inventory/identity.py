@@ -79,6 +79,7 @@ class Trusting:
 def _as_they_say(call: InventoryCall, session: SessionInfo) -> Principal:
     """Return the caller that the session claims; the header `roles` adds roles, separated by commas."""
     roles = {role for role in call.metadata.get("roles", "").split(",") if role}
+    # Whoever may claim an identity is also an operator, and may enter every partition.
     return Principal(
         session.user, (session.project,) if session.project else (), frozenset({OPERATOR, *roles}), (EVERY,)
     )
@@ -123,6 +124,7 @@ class Verifying:
 
 
 def _texts(claim: object) -> list[str]:
+    # Issuers write a single value as a list or as a string.
     found = claim if isinstance(claim, list | tuple) else [claim]
     return [one for one in found if isinstance(one, str)]
 
@@ -181,6 +183,7 @@ class CallerSessions:
         # The session cannot choose another identity: it states what the client believes, and a mismatch is an error.
         if session.user and session.user != principal.user:
             raise PermissionDenied(f"the session names user {session.user}, but the credentials are {principal.user}'s")
+        # Administrators may act for every project.
         if session.project and session.project not in principal.projects and ADMIN not in principal.roles:
             raise PermissionDenied(f"{principal.user} does not belong to project {session.project}")
         project = session.project or (principal.projects[0] if principal.projects else "")

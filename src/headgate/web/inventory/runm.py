@@ -53,6 +53,7 @@ def chosen(
         several.sort(key=lambda one: str(getattr(one, name)), reverse=sort.direction == pb.DESC)
     if options.marker:
         keys = [key(one) for one in several]
+        # Clients may write a uuid with or without hyphens.
         marker = names.normal(options.marker) if names.is_uuid(options.marker) else options.marker
         if marker not in keys:
             raise names.Invalid(f"marker {options.marker!r} is not among the results")
@@ -76,6 +77,7 @@ class RunmPartitions:
         caller = await self._sessions.caller(call, session_of(request))
         names.name(request.name, "name")
         uuid = await Basis(self._inventory.facts).partition_named(request.name)
+        # Both cases get the same answer, which reveals nothing about other partitions.
         if uuid is None or not caller.may_enter(uuid):
             raise NotFound(f"there is no partition {request.name!r}")
         return await self._one(caller, uuid)
@@ -104,6 +106,7 @@ class RunmPartitions:
 
     async def _one(self, caller: Caller, uuid: str) -> pb.Partition:
         found = await Basis(self._inventory.facts).partition(uuid)
+        # As above, the answer does not reveal that the partition exists.
         if found is None or not caller.may_enter(uuid):
             raise NotFound(f"there is no partition {uuid}")
         return pb.Partition(uuid=found.uuid, name=found.name)
@@ -229,6 +232,7 @@ class RunmDefinitions:
     ) -> pb.ObjectDefinition:
         place, caller = await self._place(call, session, partition, type)
         _, found = await self._inventory.admin.definition(place, exact=True)
+        # Some properties are hidden from some callers.
         return redacted(found, caller).message()
 
     async def _place(

@@ -72,7 +72,7 @@ class FakeGitHubServer:
     _routes: list[tuple[re.Pattern[str], access.FakeGitHubRoute]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # What names something precisely goes before what stands for anything there.
+        # Try precise paths before those with placeholders, which would match them, too.
         for route in sorted((*calls.ROUTES, *pulls.ROUTES), key=lambda r: r.template.count("{")):
             pattern = re.sub(r"\\{(\w+)\\}", rf"(?P<\1>{_SAFE})", re.escape(route.template))
             # Names of branches may have slashes; every other part of a path ends at the next one.
@@ -189,6 +189,7 @@ class FakeGitHubServer:
         resource: str,
     ) -> web.Response:
         body = msgspec.json.encode(answer) if answer is not None else b""
+        # Unchanged answers do not count against the limit.
         if request.method == "GET" and status == 200:
             # The tag also depends on the token, so that a new one of the same app knows none of the old tags.
             token = request.headers.get("Authorization", "").encode()
@@ -245,6 +246,7 @@ class FakeGitHubServer:
             data = run(read(body["query"]), graph.root(), body.get("variables") or {})
         except BadQuery as error:
             return {"errors": [{"message": str(error)}]}
+        # GitHub answers null for what is missing, and adds an error.
         lost = [name for name, value in data.items() if value is None]
         if not lost:
             return {"data": data}
@@ -264,6 +266,7 @@ class FakeGitHubServer:
             who = access.caller(self.forge.world, request.headers.get("Authorization", ""))
             found = self.forge.world.repository(self.forge.world.moved.get(full_name, full_name))
             if found is None or not who.sees(found):
+                # Git sends its credentials only after a 401.
                 raise FakeGitHubRefused(404 if who.account else 401, "Repository not found.")
             if writes and not who.may(found, "contents", "write"):
                 raise FakeGitHubRefused(403 if who.account else 401, "Permission to the repository denied.")

@@ -34,8 +34,10 @@ class FakeGitLabCall:
         """Return the project that the path names. Raise FakeGitLabRefused."""
         name = self.named["project"]
         found = self.world.projects.get(name)
+        # The API accepts a project's path or its id.
         if found is None and name.isdecimal():
             found = next((one for one in self.world.projects.values() if one.id == int(name)), None)
+        # A refusal must not reveal that a private project exists.
         if found is None or (found.private and not found.level(self.who)):
             raise FakeGitLabRefused(404, "404 Project Not Found")
         return found
@@ -63,6 +65,7 @@ class FakeGitLabCall:
             further = {"cursor": at + size} if keyset else {"page": at // size + 2}
             query = "&".join(f"{k}={v}" for k, v in {**self.query, **further}.items())
             self.headers["Link"] = f'<{self.address}?{query}>; rel="next"'
+        # As at GitLab, keyset pagination has no total.
         if not keyset:
             self.headers |= {"X-Total": str(len(rows)), "X-Per-Page": str(size)}
             self.headers["X-Next-Page"] = str(at // size + 2) if more else ""
@@ -212,6 +215,7 @@ def _say_status(call: FakeGitLabCall) -> tuple[int, Any]:
         raise FakeGitLabRefused(400, "state does not have a valid value")
     if len(body.get("description") or "") > 255:
         raise FakeGitLabRefused(400, "description is too long (maximum is 255 characters)")
+    # GitLab attaches a status to a pipeline, which is of a commit and a ref.
     ref = body.get("ref") or next((name for name, tip in hosts.heads(project).items() if tip == sha), "")
     if not ref:
         raise FakeGitLabRefused(404, "404 References for commit Not Found")
