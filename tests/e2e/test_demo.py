@@ -92,7 +92,7 @@ def kept(directory: Path, forge: str, *options: str) -> Iterator[tuple[subproces
     """Provide a demonstration that has ended and stays, and its output."""
     said = directory / "said"
     with open(said, "wb") as out:
-        command = [HEADGATE, "demo", "--forge", forge, "--keep", *options, "--directory", str(directory / "demo")]
+        command = [HEADGATE, "demo", "--forge", forge, "--keep", *options, "--directory", "demo"]
         running = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
     try:
         wait_for(

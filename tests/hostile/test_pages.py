@@ -104,7 +104,7 @@ async def test_names_are_text_and_long_lists_are_drawn_in_pages(served: tuple[Si
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         if name in ("semaphores", "nodes"):
             await expect(page.locator("tbody tr")).to_have_count(100)
-            await page.get_by_role("button", name="On").click()
+            await page.get_by_role("button", name="Next").click()
             await expect(page.locator("tbody tr")).to_have_count(100)
             assert "skip=100" in page.url
             await page.locator("main input[type=search]").fill({"semaphores": "0999", "nodes": "node-9999"}[name])

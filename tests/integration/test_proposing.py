@@ -60,6 +60,22 @@ def test_a_change_is_proposed_again_and_withdrawn(tree: Repositories) -> None:
     assert "there is no proposal greet-the-whole-world for master" in says(withdraw)
 
 
+def test_what_to_do_next_names_the_remote_and_the_branch(tree: Repositories) -> None:
+    work = tree.work("code")
+    run_git("remote", "rename", "origin", "upstream", at=work)
+    run_git("push", "-q", "upstream", "HEAD:refs/heads/stable", at=work)
+    first = commit(tree, "one")
+    said = says(propose, "--remote", "upstream", "--branch", "stable", "one")
+    assert f"git push upstream {first[:8]}:refs/approved/stable/one" in said
+    assert "git fetch upstream refs/notes/headgate:refs/notes/headgate" in said
+    assert "headgate withdraw --remote upstream --branch stable one" in said and "origin" not in said
+    again = says(propose, "--remote", "upstream", "--branch", "stable", "one")
+    assert "headgate recheck --remote upstream --branch stable one" in again
+    assert f"git push upstream {first[:8]}:refs/for/stable/one" in says(
+        withdraw, "--remote", "upstream", "--branch", "stable", "one"
+    )
+
+
 def test_the_topic_is_the_branch_or_what_is_said(tree: Repositories) -> None:
     run_git("checkout", "-q", "-b", "ada/fix", at=tree.work("code"))
     one = commit(tree, "x")

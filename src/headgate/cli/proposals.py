@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,8 @@ from headgate.cli.terminal.say import say
 TOPIC_MAX_CHARS = 60
 """Length limit of a topic that is derived from the commit's subject."""
 
-_remote = click.option("--remote", default="origin", show_default=True, help="The remote that Headgate watches.")
+ORIGIN = "origin"
+_remote = click.option("--remote", default=ORIGIN, show_default=True, help="The remote that Headgate watches.")
 _branch = click.option("--branch", default="", help="The target branch. Default: the remote's default branch.")
 _force = click.option("--force", is_flag=True, help="Overwrite or withdraw somebody else's proposal.")
 _config = click.option("--config", metavar="FILE", help="The settings file.")
@@ -50,7 +52,18 @@ class WorkTree:
     """Work in the repository around the current directory, with one of its remotes. The methods raise UserError."""
 
     def __init__(self, remote: str) -> None:
-        self._remote, self._at = remote, Path.cwd()
+        self.remote, self._at = remote, Path.cwd()
+
+    def command(self, name: str, topic: str, branch: str) -> str:
+        """Return the command of Headgate that does `name` with a change in this repository; `branch` is the option
+        that the user gave, or empty."""
+        options = ["--remote", self.remote] if self.remote != ORIGIN else []
+        options += ["--branch", branch] if branch else []
+        return shlex.join(["headgate", name, *options, topic])
+
+    def push_command(self, commit: str, ref: str) -> str:
+        """Return the git command that pushes a commit to a ref of the remote."""
+        return shlex.join(["git", "push", self.remote, f"{commit[:8]}:{ref}"])
 
     async def says(self, *args: str, remote: bool = False) -> str:
         """Run git and return its output."""
@@ -62,18 +75,18 @@ class WorkTree:
     async def refs(self, *names: str) -> dict[str, str]:
         """Return the commits of refs at the remote."""
         # After `--`, git cannot take a remote whose name begins with a dash as an option.
-        out = await self.says("ls-remote", "--", self._remote, *names, remote=True)
+        out = await self.says("ls-remote", "--", self.remote, *names, remote=True)
         return {name: commit for commit, name in (line.split("\t") for line in out.splitlines() if "\t" in line)}
 
     async def branch(self, given: str) -> str:
         """Return the given branch, or otherwise the default branch of the remote."""
-        head = await self.says("ls-remote", "--symref", "--", self._remote, "HEAD", remote=True)
+        head = await self.says("ls-remote", "--symref", "--", self.remote, "HEAD", remote=True)
         named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
         branch = given or (named[1] if named else "")
         if not branch:
-            raise UserError(f"{self._remote} has no default branch; name one with --branch")
+            raise UserError(f"{self.remote} has no default branch; name one with --branch")
         if f"refs/heads/{branch}" not in await self.refs(f"refs/heads/{branch}"):
-            raise UserError(f"{self._remote} has no branch {branch!r}")
+            raise UserError(f"{self.remote} has no branch {branch!r}")
         return branch
 
     async def topic(self, given: str, branch: str) -> str:
@@ -92,7 +105,7 @@ class WorkTree:
         commit = (await self.refs(ref)).get(ref)
         if commit is None:
             return None
-        await self.says("fetch", "-q", "--no-tags", "--", self._remote, ref, remote=True)
+        await self.says("fetch", "-q", "--no-tags", "--", self.remote, ref, remote=True)
         return There(commit, await self.says("log", "-1", "--format=%an <%ae>", commit))
 
     async def is_mine(self, there: There) -> bool:
@@ -112,7 +125,7 @@ class WorkTree:
         specs = [f"{to}:{ref}" for ref, _, to in steps]
         # Only several refs need an atomic push, which some servers cannot do.
         await self.says(
-            "push", "-q", *(["--atomic"] if len(steps) > 1 else []), *leases, "--", self._remote, *specs, remote=True
+            "push", "-q", *(["--atomic"] if len(steps) > 1 else []), *leases, "--", self.remote, *specs, remote=True
         )
 
 
@@ -131,12 +144,12 @@ def propose(remote: str, branch: str, force: bool, topic: str) -> None:
 
 async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> None:
     commit = await tree.says("rev-parse", "HEAD")
-    branch = await tree.branch(branch)
+    named, branch = branch, await tree.branch(branch)
     topic = await tree.topic(topic, branch)
     ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
     proposal = await tree.there(ref)
     if proposal is not None and proposal.commit == commit:
-        say(f"{topic} is already proposed: {commit[:8]}.  To test it again: headgate recheck {topic}")
+        say(f"{topic} is already proposed: {commit[:8]}.  To test it again: {tree.command('recheck', topic, named)}")
         return
     if proposal is not None and not force and not await tree.is_mine(proposal):
         raise UserError(
@@ -148,10 +161,10 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
     subject = "a new patchset of" if proposal is not None else "the change"
     say(f"Proposed {subject} {topic} for {branch}: {commit[:8]} {await tree.says('log', '-1', '--format=%s')}")
     say("Next, its jobs run. Their results appear in a git note:")
-    say("  git fetch origin refs/notes/headgate:refs/notes/headgate && git log --notes=headgate")
+    say(f"  git fetch {shlex.quote(tree.remote)} refs/notes/headgate:refs/notes/headgate && git log --notes=headgate")
     say("It lands once it is approved:")
-    say(f"  git push origin {commit[:8]}:refs/approved/{branch}/{topic}")
-    say(f"To withdraw it: headgate withdraw {topic}")
+    say(f"  {tree.push_command(commit, f'refs/approved/{branch}/{topic}')}")
+    say(f"To withdraw it: {tree.command('withdraw', topic, named)}")
 
 
 @click.command()
@@ -182,7 +195,7 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
     await tree.push(*steps)
     say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}.  It leaves every queue.  To propose it again:")
-    say(f"  git push origin {proposal.commit[:8]}:{ref}")
+    say(f"  {tree.push_command(proposal.commit, ref)}")
 
 
 class ProposalRepository(NamedTuple):

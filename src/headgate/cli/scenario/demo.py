@@ -54,9 +54,11 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # Builds that were just stopped may still write a file or two while the directory is removed.
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
+        # Programs run in directories of their own, where a relative path would name something else.
+        root = (directory or Path(name)).absolute()
         if story == "machines":
-            sys.exit(machines.play(directory or Path(name), Terminal()))
-        sys.exit(asyncio.run(_demo(directory or Path(name), forge, keep, verbose)))
+            sys.exit(machines.play(root, Terminal()))
+        sys.exit(asyncio.run(_demo(root, forge, keep, verbose)))
 
 
 async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
