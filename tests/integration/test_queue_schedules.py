@@ -165,7 +165,7 @@ async def test_the_server_posts_by_itself_and_people_and_programs_say_what(tmp_p
         listed = json.loads((await said("schedules", "q", "--json")).output)
         assert [(one["name"], one["body"], one["missed"]) for one in listed] == [("python", '{"v":1}', "skip")]
         assert (await said("schedule", "q", "bad", "soon", "x")).exit_code != 0
-        assert (await said("unschedule", "q", "python")).output == "python is removed\n"
+        assert (await said("unschedule", "q", "python")).output == "removed the schedule python\n"
         assert (await said("unschedule", "q", "python")).exit_code != 0
         server.now = START + timedelta(hours=2)
         upkeep = asyncio.ensure_future(server.board.upkeep())

@@ -165,5 +165,8 @@ async def test_the_paths_are_listed_and_described(world: World) -> None:
     assert page.headers["content-type"].startswith("text/html")
     described = await world.client.get("/openapi.yaml")
     assert described.status_code == 200 and "/api/tenant/{tenant}/status:" in described.text
-    every = {path for path in yaml.safe_load(described.text)["paths"] if path.startswith("/api/")}
+    paths = {path: of for path, of in yaml.safe_load(described.text)["paths"].items() if path.startswith("/api/")}
+    former = {path for path, of in paths.items() if all(one.get("deprecated") for one in of.values())}
+    assert former == {"/api/troubles"}, "a former name still works, and is not listed"
+    every = paths.keys() - former
     assert {path.replace(":.*", "") for path in listed.values()} == every | {f"{TENANT_PATH}/console-stream"}

@@ -17,7 +17,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 20)}]\n" f
     ("text", "why"),
     [
         (BOMB, "more than 100000 values"),
-        ("a: &a " + "x" * 500_000 + "\nb: [" + "*a, " * 30 + "]", "holds more than 10 MB"),
+        ("a: &a " + "x" * 500_000 + "\nb: [" + "*a, " * 30 + "]", "has more than 10 MB"),
         ("a: " + "[" * 100_000, "more than 200 levels"),
         ("a: &a {b: *a}", "contains itself"),
         ("a: [" + "1," * 200_000 + "]", "more than 100000 values"),
