@@ -113,7 +113,7 @@ def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_pat
     assert [pair["version"] for pair in json.loads((tmp_path / "both.json").read_text())["keys"][0]["pairs"]] == [2, 1]
     assert "is `headgate run` running?" in said(keys(here, "retire", "org/app", "1"))  # it is unknown what needs it
     assert "older ones: 1" in said(keys(here, "retire", "--lossy", "org/app", "2"))
-    assert "org/app has key 2 left" in keys(here, "retire", "--lossy", "org/app", "1").output
+    assert "Remaining keys of org/app: 2.\n" in keys(here, "retire", "--lossy", "org/app", "1").output
     assert keys(here, "import", "--overwrite", str(tmp_path / "both.json")).exit_code == 0
     assert "already has another key" in said(keys(here, "import", str(EXPORTED)))
     assert keys(here, "import", "--overwrite", str(EXPORTED)).exit_code == 0

@@ -622,7 +622,8 @@ async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_f
     worker = hands.start(job, Policy(attempts=1, departures=2))
     await hands.until("its own limit", lambda: worker.processor.figures.dead.labels("q")._value.get())
     ((letter, _),) = await dead_letters(hands)
-    assert (letter.attempts, letter.left, len(attempts)) == (2, 2, 2) and "its worker stopped before the job had ended" in letter.error
+    assert (letter.attempts, letter.left, len(attempts)) == (2, 2, 2)
+    assert "its worker stopped before the job had ended" in letter.error
 
 
 @pytest.mark.long
