@@ -98,7 +98,7 @@ class Cluster:
         """Return the address of the pages, or of health and metrics."""
 
         def found() -> str:
-            match = re.search(r"(?:pages|metrics) are at (http://[^/\s]+)/", self.log(name))
+            match = re.search(r"(?:pages|figures) are at (http://[^/\s]+)/", self.log(name))
             return match[1] if match else ""
 
         return str(wait_for(f"{name} serves", found))
@@ -342,7 +342,7 @@ def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_pa
 
 def _finger(cluster: Cluster, name: str, build: str) -> socket.socket:
     """Run a client that has requested the log of a build."""
-    found = wait_for("finger is served", lambda: re.search(r"over finger on port (\d+)", cluster.log(name)))
+    found = wait_for("finger is served", lambda: re.search(r"over finger at port (\d+)", cluster.log(name)))
     asked = socket.create_connection(("127.0.0.1", int(found[1])), timeout=DEADLINE_S)
     asked.sendall(f"{build}\n".encode())
     return asked

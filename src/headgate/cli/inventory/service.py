@@ -185,7 +185,8 @@ def _joined(host: str, port: str) -> str:
 
 def _announce(protocol: str, host: str) -> Callable[[int], None]:
     def bound(port: int) -> None:
-        print(f"The inventory serves {protocol} at {_joined(host, str(port))}", flush=True)
+        # Scripts read this line, so its words stay as they are.
+        print(f"The inventory is served; {protocol} is at {_joined(host, str(port))}", flush=True)
 
     return bound
 

@@ -109,7 +109,8 @@ async def add_fingergw(process: Process, *, alone: bool = True) -> None:
     def bound(number: int) -> None:
         public = settings.get("fingergw", "public_port") or str(number)
         member.say(url=f"{'fingers' if tls else 'finger'}://{name}:{public}")
-        print(f"Logs are served over finger on port {number}", flush=True)
+        # Scripts read this line, so its words stay as they are.
+        print(f"Logs are served over finger at port {number}", flush=True)
 
     async def serving() -> None:
         try:

@@ -144,7 +144,8 @@ def _pages_announcer(process: Process) -> Callable[[int], None]:
 
 
 def _announce_monitor(url: str) -> None:
-    print(f"Health and metrics are at {url}/health/ready and {url}/metrics", flush=True)
+    # Scripts read this line, so its words stay as they are.
+    print(f"Health and figures are at {url}/health/ready and {url}/metrics", flush=True)
 
 
 def _start(config: str | None, verbose: bool, kind: str, made: Made) -> None:

@@ -96,7 +96,7 @@ async def run(file: WorkerFile) -> None:
 
         def listening(port: int) -> None:
             worker.url = f"http://{host or '127.0.0.1'}:{port}"
-            print(f"Processing queues of {file.app_name}; see {worker.url}/health for the state", flush=True)
+            print(f"Processing queues of {file.app_name}; {worker.url}/health says how it goes", flush=True)
             bound.set()
 
         async def work() -> None:

@@ -104,7 +104,7 @@ async def _gate(
             if keep:
                 for line in venue.next_steps():
                     terminal.print(line)
-                terminal.print(f"The pages stay up at {system.context.pages.url}/ until you press Ctrl-C")
+                terminal.print(f"The pages stay at {system.context.pages.url}/ until you press Ctrl-C")
                 await running
             else:
                 terminal.print("Your turn: headgate demo --keep keeps the pages running; -v prints events.")
