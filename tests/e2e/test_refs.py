@@ -177,7 +177,8 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
     status, said = refs(headgate, "enqueue", "v9")
     assert status == 1 and "it must be a full ref name, such as refs/tags/v1" in said
     status, said = refs(headgate, "enqueue", "refs/tags/before", "--parameter", "where=nowhere", "--parameter", "x=1")
-    assert status == 1 and "where: the value must be a selection from here, there; x: there is no such parameter" in said
+    assert status == 1 and "where: the value must be a selection from here, there" in said
+    assert "x: there is no such parameter" in said
     assert refs(headgate, "enqueue", "refs/tags/before", "--parameter", "where=there")[0] == 0
     (one,) = wait_for("it ran", lambda: ended(headgate, "release", "refs/tags/before"))
     assert one["result"] == "SUCCESS"
