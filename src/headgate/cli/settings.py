@@ -130,6 +130,7 @@ class Settings:
     @property
     def session_timeout_s(self) -> float:
         """Return the seconds without contact after which a component counts as gone."""
+        # The value belongs to the section that selects the store.
         in_store = self.get("store", "url") or not self.get("zookeeper", "session_timeout")
         return self.number("store" if in_store else "zookeeper", "session_timeout")
 
@@ -227,6 +228,7 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
         kind = _kind(section)
         without = list(_idle(ini, section, kind, options))
         idle += without
+        # An ignored section needs no checks.
         if not all(one.option for one in without):
             continue
         found = {name: value for name, value in options.items() if name not in [one.option for one in without]}

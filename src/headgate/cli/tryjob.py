@@ -122,6 +122,7 @@ def command(
     if frozen_job.noop:
         raise UserError(f"{job} runs nothing")
     opened = given_secrets(frozen_job, secrets)
+    # The job may fail only because these data are missing.
     if frozen_job.dependencies and not data:
         names = ", ".join(d.name for d in frozen_job.dependencies)
         say(f"{job} depends on {names}: pass data that they would return with --data KEY=VALUE", err=True)
@@ -158,6 +159,7 @@ def _job(
     known: dict[str, list[str]] = {}
     for place in places(loaded, pipeline, project, own_branch):
         graph = frozen(loaded, place, None)
+        # With errors, the graph would not run any job.
         if graph.errors:
             raise ConfigErrors(graph.errors)
         for job in graph.jobs:
@@ -336,6 +338,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _value(value: Any, keys: tuple[str, ...]) -> Any:
     for key in keys:
         if isinstance(value, list):
+            # Keys of lists are their positions.
             value = value[int(key)] if key.isdecimal() and int(key) < len(value) else None
         else:
             value = value.get(key) if isinstance(value, dict) else None

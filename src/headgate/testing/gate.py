@@ -95,6 +95,7 @@ class FunctionRunner:
         self._started.set()
         if self.hold is not None:
             await unless(cancel, self.hold.wait())
+        # A cancelled build does not call its function.
         if cancel.is_set():
             return BuildOutcome(build=spec.build, result="CANCELED")
         job = self.jobs.get(spec.job.name)
@@ -155,6 +156,7 @@ class Gate:
         mirror = self.context.mirror
         async with asyncio.timeout(DEADLINE_S):
             while not holds():
+                # Everything that a test can wait for is in the store.
                 await mirror.moved(mirror.moves)
 
     async def looked_at(self, *projects: str) -> None:
@@ -261,6 +263,7 @@ async def gate(
         await _loaded(scheduler, task)
         yield Gate(context, scheduler, runner, history)
     finally:
+        # Components end on their own, as after a signal.
         stop.set()
         await task
 

@@ -142,6 +142,7 @@ class Play:
     def close(self, queue: str = "", reason: str = "the freeze") -> None:
         """Close a queue, or the pipeline if none is named, so that nothing lands from it."""
         self.closings = (*self.closings, Closing("gate", queue, reason, "ada", self._clock + 1))
+        # As in the gate, a turn absorbs the news.
         self.act()
 
     def open(self) -> None:
@@ -160,6 +161,7 @@ class Play:
 
     def act(self, *events: TriggerEvent | works.Answer | works.Managed) -> None:
         """Take one turn."""
+        # Turns happen at different times, which due times depend on.
         self._clock += 1000
         actions: list[Action] = []
         before, self._taken_by = self.state, taken_by(self.state)
@@ -180,6 +182,7 @@ class Play:
     def merges(self, *names: str) -> None:
         """Answer the named merges, or all that were requested."""
         for name in names or tuple(self.merging_names):
+            # The last element of a chain is the change that is merged.
             id = next(i for i, m in self.merging.items() if self._topic(m.work.chain[-1].commit) == name)
             work = self.merging.pop(id).work
             merged = {item.project: {"master": "+".join(i.commit for i in work.chain)} for item in work.chain}

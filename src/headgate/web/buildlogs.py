@@ -86,6 +86,7 @@ class RemoteLogs:
             answer = await self.client.send(request, stream=True)
         except (StoreError, httpx.HTTPError) as error:
             raise NoLogs(f"build {build}: its executor cannot be reached: {error}") from error
+        # Other statuses, such as 404, are about this executor, while the logs may be elsewhere.
         if answer.status_code not in RELAYED_STATUSES:
             await answer.aclose()
             raise NoLogs(f"build {build}: the executor answers {answer.status_code}")
@@ -118,6 +119,7 @@ class RemoteLogs:
     async def _home(self, build: str) -> str:
         """Return the URL of the executor that runs the build or still has its logs. Raise NoLogs."""
         running = self.context.build_request(build)
+        # Executors without a URL are in the process of the pages.
         urls = {r.data.url: r for r in executors(self.context) if r.data.url}
         if running is not None:
             component = self.context.mirror.get(running.request.owner.component)
@@ -161,6 +163,7 @@ class BuildLogs:
         if root is None and (found is None or not found.complete) and self.remote is not None:
             files = await self.remote.files(build)
             if files:
+                # The executor's own addresses may not be reachable for browsers.
                 return [replace(file, url=f"{url}/{quote(file.path)}") for file in files]
         if root is not None or found is None or self.stored is None:
             return await logfiles.listed(root or (self.root / build).resolve(), url)

@@ -153,6 +153,7 @@ class Site:
                 absent[kind] = unless
         zones = {record.data.zone for record in executors(context) if record.state == "running"}
         for zone in context.zone_names():
+            # A zone without waiting builds needs no executor.
             if zone not in zones and context.zone(zone).open(context.mirror):
                 absent[f"executor of zone {zone}"] = "builds for its machines wait until one starts"
         if not any(record.data.containers for record in executors(context) if record.state == "running"):
@@ -204,6 +205,7 @@ class Site:
     def allow_all(self, request: HttpRequest) -> None:
         """Check that the caller may act on all tenants at once. Raise 401, 403, 415."""
         must_be_json(request)
+        # A permission in one tenant does not cover the others.
         if not self.access.permits_all(self._bearer(request)):
             raise self.access.refused(403, "the bearer of this token is not an administrator of the entire system")
         mark_checked(request)
@@ -286,6 +288,7 @@ class Site:
 
 def _named(changes: Sequence[Change], name: str) -> list[Change]:
     """Return the changes that match a name."""
+    # An abbreviation counts only if it is unambiguous.
     called = [one for one in changes if name != one.name and is_called(one, name)]
     return called if len(called) == 1 else [one for one in changes if one in called or one.name == name]
 
@@ -302,6 +305,7 @@ async def ref_of(site: Site, tenant: str, project: str, ref: str, oldrev: str, n
     for name, value in (("oldrev", oldrev), ("newrev", newrev)):
         if value and not _COMMIT.fullmatch(value):
             raise HTTPException(f"{name} must be a commit: 40 hexadecimal digits", status_code=400)
+    # Manual requests usually concern the latest commit.
     after = newrev or await last_seen(site.context, source.connection, canonical, ref)
     if not after and not looked_at(site.context, source.connection, canonical):
         raise _too_early(UNREAD.format(canonical))

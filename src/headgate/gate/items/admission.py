@@ -68,6 +68,7 @@ def foreign(pipeline: Pipeline, change: Change) -> bool:
 def _too_many(state: State, ahead: tuple[Change, ...], world: World) -> str:
     """Return why the pipeline has no room for a change and what it needs `ahead`; empty when it has."""
     most = world.changes_max
+    # Changes in the pipeline are already counted.
     missing = sum(state.find(needed.key) is None for needed in ahead)
     if most is not None and sum(len(item.changes) for _, item in state.items()) + missing + 1 > most:
         return f"the pipeline {world.pipeline.name} is full: the tenant allows {most} changes in it"
@@ -124,6 +125,7 @@ def attempted(event: TriggerEvent, known: ChangeState | None, world: World) -> b
     A push is not an attempt, and neither is a program's report. Of the people who may not write to the project, only
     the owner of the change receives an answer.
     """
+    # On a git server, an approval is how people enqueue a change.
     if event.kind is EventKind.APPROVED:
         return True
     happening, change = event.happening, event.change
@@ -161,6 +163,7 @@ def speaks(pipeline: Pipeline, connection: str) -> bool:
         return False
     failures = pipeline.reports.get("failure", {}).get(connection, ())
     every = (how for reports in pipeline.reports.values() for how in reports.get(connection, ()))
+    # A refusal is reported like a failure, if the pipeline reports failures there.
     hows = failures or tuple(every)
     return not hows or any(how.get("comment", True) for how in hows)
 
@@ -170,6 +173,7 @@ def why_not(state: State, change: Change, world: World) -> tuple[str, ...]:
     change_state = world.change_states.get(change.key)
     if change_state is None:
         return ()
+    # Other pipelines may test a landed change again.
     if change_state.landed and world.dependent:
         return (f"{change.key} has already landed in this form; propose follow-up work as another change",)
     missing, rules = tuple(lacking(world, change_state, entering=True)), tuple(rulings(world, change_state))
@@ -199,6 +203,7 @@ def refused_with(
         known = replace(known, due_ms=max(due_ms, now_ms + GRACE_MS))
     else:
         known = _with_comment(known, change, REFUSED, note, world, actions)
+    # The latest refusal goes to the end, so that the oldest ones are forgotten first.
     others = (one for one in state.refusals if one.key != change.key)
     return replace(state, refusals=(*others, known)[-REFUSALS_MAX:])
 

@@ -54,6 +54,7 @@ def _settled(item: Item, build: Build) -> str:
     """Return why a build that has ended is not run once more; empty if it is."""
     if build.result in FINAL_GOOD:
         return f"the build {build.id} did not fail ({build.result}); only failed builds can be rerun"
+    # Such an item lands or has landed, so a new result would come too late.
     if item.epilogue or item.buildset is None or item.buildset.landing or not item.live:
         return f"the result of {item.change.key} is already decided; the build {build.id} cannot be rerun"
     if item.buildset.graph is None or build.job not in item.buildset.graph.by_id:
@@ -109,6 +110,7 @@ def promoted(state: State, work: Promote, world: World, actions: list[Action]) -
 def _exempted(item: Item, keys: Sequence[str]) -> Item:
     """Return the item in which the changes with these keys are exempt from the requirements."""
     spared = tuple(key for key in item.keys if key in keys or (item.exempt and key in item.spared))
+    # An item with a single change needs no list of its exempt changes.
     return replace(item, exempt=True, spared=spared if item.others else ())
 
 
@@ -149,6 +151,7 @@ def _not_enqueued(work: Enqueue, before: State, after: State, world: World) -> s
 def _not_dequeued(work: Dequeue, before: State, after: State) -> str:
     key, commit, enqueued = work.key, work.commit, work.event
     if not has(before, key, commit, enqueued):
+        # Dequeuing a change that has left ends its alarm.
         return "" if after.alarms != before.alarms else f"{key} is not in the pipeline"
     return f"{key} is already landing" if has(after, key, commit, enqueued) else ""
 

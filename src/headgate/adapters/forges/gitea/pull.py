@@ -92,6 +92,7 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
     reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
     statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)
     branch = None
+    # The rules no longer matter for closed changes, which saves a call.
     if pull["state"] == "open":
         branch = await _branch(client, f"{repo}/branches/{quote(base, safe='/')}", urgent)
     try:
@@ -271,6 +272,7 @@ def _status_rules(pull: GiteaPull, patterns: Collection[str]) -> Iterator[Rule]:
 
 
 def _protected(patterns: str, path: str) -> bool:
+    # Gitea compares both in lower case.
     return any(matches(one, path.lower(), "./") for one in patterns.lower().split(";") if one.strip())
 
 

@@ -142,6 +142,7 @@ _KIND, _DECODER = msgspec.json.Decoder(_Kind), msgspec.json.Decoder(_Delivery)
 def verified(account: GitLabAccount, headers: Mapping[str, str], body: bytes, now_s: float) -> str:
     """Return the id of a genuine delivery: it has the token, and is signed if there is a signing key.  Raise
     Misdelivered."""
+    # Without a secret, anybody could send deliveries.
     if not account.webhook_token and not account.signing_key:
         raise Misdelivered(f"[connection {account.name}] has no webhook_token, so it refuses all deliveries", 403)
     if len(body) > BODY_MAX_BYTES:
@@ -225,8 +226,10 @@ def _place(id: str, project: str, delivery: _Delivery, ours: bool) -> Hint | Ign
                 return Ignored("the change is closed")
             return _numbered(id, project, delivery.merge_request.iid)
         case "pipeline":
+            # Only results matter, and a pipeline reports every state.
             if attributes.status not in _ENDED:
                 return Ignored("the pipeline has not ended")
+            # Statuses that Headgate sets become an external pipeline.
             if ours and attributes.source == "external":
                 return Ignored("it is Headgate's own status")
             sha = attributes.sha or ""
