@@ -210,6 +210,7 @@ async def _run(
 
     def copy(chunk: bytes) -> None:
         sys.stdout.buffer.write(chunk)
+        # Show the log while the job runs, even through a pipe.
         sys.stdout.buffer.flush()
 
     return await run(spec, runner, copy)

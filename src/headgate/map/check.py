@@ -173,6 +173,7 @@ def show_tree(entries: Iterable[Entry], among: Sequence[StoreTree] = trees(), pr
     above: list[str] = []
     for found in survey(entries, among):
         path = found.entry.path
+        # The complete value is shown at the path above its pieces.
         if (path != wanted and not path.startswith(wanted.rstrip("/") + "/")) or isinstance(found.value, ValuePiece):
             continue
         names = path.strip("/").split("/")

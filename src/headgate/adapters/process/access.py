@@ -154,6 +154,7 @@ def targets(hosts: Hosts) -> Iterator[NetworkTarget]:
     for name, found in hosts.items():
         if found.get("ansible_connection") not in _BESIDE:
             port = str(found.get("ansible_port") or _CONNECTION_PORTS.get(str(found.get("ansible_connection")), 22))
+            # The port may be a template, which only Ansible evaluates.
             if port.isdigit():
                 yield NetworkTarget(str(found.get("ansible_host") or name), int(port))
 

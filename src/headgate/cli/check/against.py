@@ -165,6 +165,7 @@ class ReferenceServer:
     ) -> None:
         self._answer_max_bytes = answer_max_bytes
         self.url = url
+        # People may give the address of the pages or of the API.
         self._base = url.rstrip("/").removesuffix("/api")
         headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
         # Redirects are safe: httpx drops the Authorization header when one leads to another server.
@@ -358,6 +359,7 @@ async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, 
     their_jobs = [job for job in theirs.body if not (isinstance(job, dict) and job.get("name") in optional)]
     differences = list(answers.graphs_differ(answers.graph(ours), their_jobs))
     apart = {d.path for d in differences}
+    # A job that only one side has is a difference already.
     both = [job for job in ours.jobs if job.name not in apart]
     found = await asyncio.gather(*(server.get(f"{at}/freeze-job/{quote(job.name, safe='')}") for job in both))
 

@@ -111,6 +111,7 @@ def command(
     if branches and url is None:
         raise click.UsageError("--branch needs --against; without --against, the output has errors of all branches")
     try:
+        # Programs read these formats, so nothing else may be printed.
         if not json_ and not sarif_:
             _tell_of_settings(given)
         if url is not None:

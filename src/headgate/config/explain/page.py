@@ -247,6 +247,7 @@ def _remarks(key: StanzaKey) -> str:
 
 
 def _cell(text: str) -> str:
+    # In a table, a bar would end the cell.
     return text.replace("|", "\\|")
 
 

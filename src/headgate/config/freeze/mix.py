@@ -143,6 +143,7 @@ class Mix:
         if "nodeset" in body:
             self._nodeset = (body["nodeset"], stanza)
         for name, first in semaphore_names(body):
+            # A later variant may change when the semaphore is taken.
             self._semaphores[name] = first
         if _is(body.get("required-projects"), "override"):
             self._required.clear()

@@ -200,6 +200,7 @@ class _File:
 def _nodes_of(stanza: Table) -> dict[str, int]:
     """Map each project to the largest number of nodes that it may have; `default` applies to all others."""
     limits = stanza.get("max-nodes-per-project", -1)
+    # A number applies to every project.
     return {"default": limits} if isinstance(limits, int) else {str(name): most for name, most in limits.items()}
 
 
@@ -245,6 +246,7 @@ def tenant_projects(
                 found += reader.read(entry, line, {}, 0)
     # Reversed, so that the first place of each name remains.
     together = {name: place for place, name in reversed(list(enumerate(p.name for p in found)))}
+    # Sorting is stable, so the order of the file remains within each group.
     found.sort(key=lambda project: (not project.trusted, together[project.name]))
     _no_config_project_is_configured(found, stanza.at("source"))
     return tuple(found)
@@ -272,6 +274,7 @@ class _ProjectListReader:
     def read(self, entry: Any, line: int, given: Mapping[str, Any], depth: int) -> list[model.TenantProject]:
         if isinstance(entry, str):
             return [self._project(entry, line, given)]
+        # A group gives its settings to each of its projects.
         if isinstance(entry.get("projects"), list):
             return self._group(entry, given, depth)
         if len(entry) != 1:

@@ -242,6 +242,7 @@ def _is_one(job: FrozenJob, change: Change, other: FrozenJob, of: Change) -> boo
         return False
     if replace(job, inheritance=()) != replace(other, inheritance=()):
         return False
+    # The default, `auto`, joins jobs only of one project, or with required projects.
     return job.deduplicate is True or bool(job.required_projects) or change.project == of.project
 
 

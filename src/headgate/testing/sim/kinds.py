@@ -261,6 +261,7 @@ class SimKind(NamedTuple):
             if self.shares_semaphores:
                 config = config.replace("name: ^.*$", "name: ^sim/(a|b)$") + APART
             else:
+                # Hostile jobs must not take a semaphore for which honest ones wait.
                 config = config.replace(", semaphore: one}", "}")
         config += (
             CIRCLES * self.circular + CHECK * (self.check == "t") + ANNOUNCED * self.announced + TAGGED * self.tagged
@@ -270,6 +271,7 @@ class SimKind(NamedTuple):
             config = config if self.locked else config.replace(", semaphore: one}", "}")
         config += REUSING * self.reusing + POSTED * self.posted + more(self.wide)
         for name in gone:
+            # Pipelines are written on one line or on several.
             config = re.sub(rf"- pipeline:( {{name: {name},.*\n|\n    name: {name}\n(    .*\n)*)", "", config)
         config = config.replace("queue: shared", f"queue: {queue}")
         return f"{config}- project: {{name: {apart}, queue: lonely}}\n" if apart else config

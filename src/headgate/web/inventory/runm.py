@@ -298,6 +298,7 @@ class RunmObjects:
         self, call: InventoryCall, request: pb.ObjectDeleteByUuidsRequest
     ) -> pb.DeleteResponse:
         caller = await self._sessions.caller(call, session_of(request))
+        # An empty list is probably a mistake of the client.
         if not request.uuids:
             raise names.Invalid("the request has no uuids")
         if len(request.uuids) > DELETED_MAX:
@@ -344,6 +345,7 @@ def _expression(object_filter: pb.ObjectFilter) -> Expression:
         uuids=(uuid.uuid,) if uuid.uuid and not uuid.use_prefix else (),
         uuid_prefix=uuid.uuid.lower().replace("-", "") if uuid.use_prefix else "",
         name=object_filter.name_filter.name,
+        # Without a name, the flag means nothing.
         name_prefix=object_filter.name_filter.use_prefix and bool(object_filter.name_filter.name),
         wanted=PropertyConditions(
             require_items=_items(wanted.require_items),

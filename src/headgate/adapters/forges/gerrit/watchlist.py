@@ -124,6 +124,7 @@ class Ear:
         if self.listens:
             fresh = {n for n in numbers if at_s - self._hinted.get(n, float("-inf")) > self._pace.silent_s}
             self._missed |= {number: self._missed.get(number, at_s) for number in fresh}
+        # Older hints no longer matter, and would fill the memory.
         self._hinted = {n: s for n, s in self._hinted.items() if at_s - s <= self._pace.silent_s}
 
     def doubt_s(self) -> float | None:

@@ -64,6 +64,7 @@ class GitHubAccount(OnTheWeb):
     @property
     def api(self) -> str:
         """Return the URL of the REST API."""
+        # A GitHub Enterprise Server has its API below the address of the pages.
         return "https://api.github.com" if self.web == f"https://{PUBLIC}" else f"{self.web}/api/v3"
 
     @property
@@ -341,6 +342,7 @@ class Tokens:
         if account.sshkey:
             return over_ssh(account.sshkey)
         key = await self.of(project)
+        # Public repositories can be read without a token.
         if not key.token:
             return {}
         basic = base64.b64encode(f"x-access-token:{key.token}".encode()).decode()

@@ -48,6 +48,7 @@ class Names:
 
     def saw(self, project: str, refs: Collection[str]) -> None:
         branches = frozenset(ref.removeprefix(HEADS) for ref in refs if ref.startswith(HEADS))
+        # Branches seldom change, and finding all prefixes takes time.
         if branches != self._branches.get(project):
             self._branches[project] = branches
             self._above[project] = {

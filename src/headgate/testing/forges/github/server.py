@@ -134,6 +134,7 @@ class FakeGitHubServer:
             if route.makes:
                 self.forge.limits.makes(who.key)
             status, answer = route.handler(call)
+            # The handler may have added links to other pages.
             headers = call.headers
         except msgspec.DecodeError:
             status, answer = 400, {"message": "Problems parsing JSON", "documentation_url": access.DOCS}
@@ -169,6 +170,7 @@ class FakeGitHubServer:
     ) -> tuple[int, Shown, dict[str, str]]:
         headers = {}
         after_s = self.forge.limits.after_s
+        # Other refusals do not have this header.
         if refused.message == access.SECONDARY and after_s is not None:
             headers["Retry-After"] = str(after_s)
         answer: Shown = {"message": refused.message, "documentation_url": access.DOCS, "status": str(refused.status)}
@@ -282,6 +284,7 @@ class FakeGitHubServer:
     def _refuses(self, repository: FakeGitHubRepository, ref: str, who: access.FakeGitHubCaller) -> bool:
         """Return whether a push of a ref is refused: refs of pull requests, and protected branches."""
         branch = ref.removeprefix("refs/heads/")
+        # Only GitHub itself writes these refs.
         if ref.startswith("refs/pull/"):
             return True
         protection = rules.protection_of(repository, branch)
