@@ -27,7 +27,7 @@ def pushed(headgate: Headgate, text: str) -> str:
 
 def not_in_force(headgate: Headgate) -> bool:
     problems = headgate.get("/api/tenant/example/status")["problems"]
-    return any("is not in force" in problem["text"] for problem in problems)
+    return any("the previous one stays in force" in problem["text"] for problem in problems)
 
 
 def lands(headgate: Headgate, topic: str) -> None:

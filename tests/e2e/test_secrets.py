@@ -132,7 +132,7 @@ def test_a_key_is_rotated_and_the_old_one_retired_while_everything_runs(tmp_path
     repositories.create("code/lib", {"README": "x\n"})
     headgate.start()
     try:
-        assert "code/api has key 2" in command(
+        assert "code/api now has key 2" in command(
             headgate, "keys", "rotate", "--url", headgate.url, "--reason", "it leaked", "code/api"
         )
         retire = ("keys", "retire", "--url", headgate.url, "code/api", "1")

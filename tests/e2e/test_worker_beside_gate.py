@@ -71,7 +71,7 @@ def test_a_worker_beside_a_gate_on_sqlite(tmp_path: Path) -> None:
         file.write_text(FILE.format(url=gate.url, key=key, store=gate.store))
         refused = CliRunner().invoke(worker_command, ["-c", str(file)]).exception
         assert isinstance(refused, UserError) and "is in use by process" in str(refused), refused
-        found = re.search(r"write `(url = .*?)` in \[store\] of ", str(refused))
+        found = re.search(r"set `(url = .*?)` in \[store\] of ", str(refused))
         assert found, refused
         file.write_text(file.read_text().replace(f"url = {gate.store}", found[1]))
 

@@ -112,7 +112,7 @@ async def test_a_landing_needs_the_approvals_at_the_server_and_clears_up(
     push(bound, "heinz", ":refs/approvals/heinz/master/one")
     answer = await git.do(request)
     assert isinstance(answer, LandAnswer) and not answer.ok
-    assert "its approval was withdrawn: refs/approvals/heinz/master/one is not" in answer.error
+    assert "its approval was withdrawn: refs/approvals/heinz/master/one is no longer" in answer.error
     push(bound, "heinz", f"{commit}~1:refs/approvals/heinz/master/one")
     answer = await git.do(request)
     assert isinstance(answer, LandAnswer) and not answer.ok, "it is of another commit"

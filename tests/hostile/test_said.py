@@ -87,7 +87,7 @@ def test_no_json_of_a_command_moves_a_cursor_and_means_what_was_said(tmp_path: P
         run_git("commit", "-q", "-m", "odd", at=repositories.work("code/api"))
         run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("code/api"))
         text = says("check", "--tenant", "example")
-        assert f"name of a job must be text in one line that can be shown, not '{escape}'" in text, text
+        assert f"name of a job must be one line of printable text, not '{escape}'" in text, text
         assert "of 1 cause" in text and f'| - job: {{name: "{name}"' in text, "the rest follows from it"
 
 
@@ -121,7 +121,7 @@ def test_nothing_that_a_proposal_says_moves_a_cursor(tmp_path: Path) -> None:
         commits = {topic: arena.propose(ATTACKER, topic, files) for topic, files in said.items()}
         board = wait_for("the job is shown", lambda: found if "attack" in (found := shown(arena)) else "")
         told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in commits.items()}
-        assert "must be text in one line that can be shown" in told["name"], told["name"]
+        assert "must be one line of printable text" in told["name"], told["name"]
         for text in (board, *told.values()):
             assert "\n" in text and not [c for c in text if not c.isprintable() and c != "\n"], repr(text)
         assert arena.neighbours_land() > 0

@@ -224,7 +224,7 @@ async def test_from_python_and_from_the_command_line(tmp_path: Path) -> None:
         assert [one["hold"] for one in listed] == ["yes", "", ""]
         assert (await said("withdraw", "later", listed[2]["id"])).output == "1 withdrawn\n"
         again = await said("withdraw", "later", listed[2]["id"])
-        assert again.exit_code != 0 and "any more" in str(again.exception)
+        assert again.exit_code != 0 and "no longer" in str(again.exception)
         assert (await said("post", "later", "x", "--at", "tomorrow")).exit_code != 0
         await server.later(601)
         of = await server.board.queue(APP, "later")

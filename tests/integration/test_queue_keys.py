@@ -126,7 +126,7 @@ async def test_the_command_reads_its_keys_anew_when_it_is_told_to(tmp_path: Path
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
         server.send_signal(signal.SIGHUP)
         async with asyncio.timeout(DEADLINE_S):
-            while b"are those that" not in await server.stderr.readline():
+            while b"reloaded the keys of applications" not in await server.stderr.readline():
                 pass
         async with aiohttp.ClientSession() as http:
             for key, status in (("old", 401), ("new", 200)):

@@ -125,7 +125,7 @@ async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) 
     """No poll happens before: even Headgate's own statuses trigger none."""
     async with town(tmp_path, lands="push", config=CONFIG.replace(", unlabel: gate", "")) as here:
         here.board.push("code/api", {"other": "1\n"}, "stable")
-        words = {"is closed": "closed", "is no longer": "pushed", "is for stable now": "moved"}
+        words = {"is closed": "closed", "is no longer": "pushed", "its target branch is now stable": "moved"}
         pulls = [await here.proposed(title, {title: "1\n"}) for title in words.values()]
         for pull in pulls:
             await here.checked(pull)

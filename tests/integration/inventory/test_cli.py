@@ -118,7 +118,7 @@ async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
         lines[1], lines[201] = "m000,9,fast new", "m200,1,"
         (tmp_path / "machines.csv").write_text("\n".join(lines))
         refused = await shell(*read, str(tmp_path / "machines.csv"), status=1)
-        assert "1 created, 0 updated, 248 unchanged, 1 refused" in refused and "m000 is there and differs" in refused
+        assert "1 created, 0 updated, 248 unchanged, 1 refused" in refused and "m000 exists and differs" in refused
         changed = await shell(*read, str(tmp_path / "machines.csv"), "--update")
         assert "0 created, 1 updated, 249 unchanged, 0 refused" in changed
         for format in ("csv", "json", "yaml"):
@@ -146,7 +146,9 @@ async def test_machines_are_leased_by_typing(tmp_path: Path) -> None:
         assert second["state"] == "WAITING"
         listed = await shell("lease list")
         assert "training" in listed and "0 ahead" in listed and "bob" in listed
-        assert "1 were ahead" in await shell("lease", "ask", "--for", "1h", "-f", "tag:gpu", "--wait", "1s", status=1)
+        assert "1 request was ahead" in await shell(
+            "lease", "ask", "--for", "1h", "-f", "tag:gpu", "--wait", "1s", status=1
+        )
         assert "others wait for m1" in await shell("lease", "extend", first, "--for", "3h", status=9)
         assert await shell("lease", "end", first) == first
         assert "held" in await shell("lease", "get", second["id"], **bob)

@@ -223,7 +223,7 @@ async def test_the_options_of_a_project_are_its_rules(here: Ground) -> None:
             ("needs the score of 2 that its project requires", False),
             ("needs to be assigned to headgate", False),
             ("needs a line Signed-off-by in each of its commits", False),
-            ("needs to contain the newest commit of main", None),
+            ("needs to contain the newest commit of main; a gate makes that rule needless: disable that option", None),
         ]
         here.ada.push(here.project, "topic", {"a.txt": "3\n"}, "One\n\nSigned-off-by: Ada <ada@example.com>")
         await here.settled()

@@ -110,9 +110,8 @@ def _waited(client: calls.InventoryClient, lease: pb.Lease, wait_s: int) -> pb.L
         if time.monotonic() > until:
             # This also returns a lease that is granted at this very moment, which nobody would use.
             client.call("EndLease", id=lease.id)
-            raise UserError(
-                f"not granted within {wait_s} s; {lease.ahead} requests were ahead, and this one is cancelled"
-            )
+            were = "request was" if lease.ahead == 1 else "requests were"
+            raise UserError(f"not granted within {wait_s} s: {lease.ahead} {were} ahead; this one is cancelled")
         time.sleep(min(LOOK_INTERVAL_S, max(0.0, until - time.monotonic())))
         lease = client.call("GetLease", id=lease.id)
     return lease

@@ -341,5 +341,5 @@ async def _opened(settings: Settings) -> Backend:
         return await open_store(settings)
     except UserError as error:
         if isinstance(error.__cause__, Locked):
-            raise UserError(f"{error}: stop it for a repair; without --repair, this works while it runs") from error
+            raise UserError(f"{error}: stop it to repair; without --repair, this works while it runs") from error
         raise

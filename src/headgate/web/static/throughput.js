@@ -23,7 +23,7 @@ const DRAWN = [
 export function overTime(found, chosen) {
   const days = daysOf(chosen), slot = unit(days);
   const drawn = ([name, height, textOf, shown]) => el("section", {}, el("h3", {}, name), bars(
-    everySlot(found, slot, "nothing ended", textOf).map(({ at, one, textOf: text }) => ({ at, part: one ? height(one) : null, mark: one && shown.marks ? shown.marks(one) : null, text })),
+    everySlot(found, slot, "nothing ended", textOf).map(({ at, one, text }) => ({ at, part: one ? height(one) : null, mark: one && shown.marks ? shown.marks(one) : null, text })),
     `${name}, by ${slot}, of the last ${period(days)}; the table below has each ${slot}`, shown));
   return [el("h2", {}, `Over time, by ${slot}`), el("p", { class: "small" }, "A buildset counts in the slot in which it ended. Bars of times are medians, and marks are 95th percentiles. Times are in UTC."), incomplete(found),
     ...(found.slots.length ? [el("div", { class: "charts" }, ...DRAWN.map(drawn)), asTable("throughput", found, slot, ["Ended", "Passed", "Median", "95th percentile", "Reset", "Lost", "Builds each"],
