@@ -65,7 +65,7 @@ ATTACKS = {
     "deep": ("- job: {name: x, vars: {a: " + "[" * 100_000 + "]" * 100_000 + "}}\n", "more than 200 levels"),
     "values": ("- job: {name: x, vars: {a: [" + "1," * 550_000 + "]}}\n", "more than 500000 values"),
     "number": ("- job: {name: x, vars: {a: " + "1:" * 400_000 + "1}}\n", "is too long"),
-    "python": ("- job: {name: !!python/object/apply:os.system [id], run: x}\n", "unknown tag tag:yaml.org,2002:python/object/apply:os.system"),
+    "python": ("- job: {name: !!python/object/apply:os.system [id], run: x}\n", "unknown tag tag:yaml.org,2002"),
     "chain": (chain(190, 990), "more than 3 s"),
     "errors": ("".join(f"- job: {{name: j{n}, parent: k{n}}}\n" for n in range(6_000)), "there are 5900 more errors"),
     "dependencies": (dense(210), "more than 20000 dependencies"),
