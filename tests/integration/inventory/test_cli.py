@@ -90,7 +90,7 @@ async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
         assert "RUNM_PARTITION  part0" in await shell("helpenv")
         assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings", "beside who serves it"
         refused = await Shell(address, tmp_path)("fsck", "--store", store, "--repair", status=1)
-        assert "stop it for a repair; without --repair, this works while it runs" in refused
+        assert "stop it to repair; without --repair, this works while it runs" in refused
     assert await Shell(address, tmp_path)("fsck", "--store", store) == "0 findings"
     assert "is the service running there" in await Shell(address, tmp_path)("provider list", status=14)
 
