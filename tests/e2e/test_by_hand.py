@@ -60,7 +60,7 @@ def test_an_approval_lands(headgate: Headgate) -> None:
     status, said = say(headgate, "approve", "--project", "code/nothing", "one")
     assert (status, said) == (1, "headgate: no tenant has the project 'code/nothing'\n")
     status, said = say(headgate, "approve", "--project", "code/api", "nothing")
-    assert status == 1 and "refs/for/master/nothing" in said
+    assert status == 1 and "there is no proposal nothing for master" in said
 
 
 @pytest.mark.long

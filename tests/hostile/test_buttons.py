@@ -117,7 +117,7 @@ async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(h
         click = here.hub.mail.log[-1]
         await until("it is taken out", lambda: run.conclusion)
         assert (run.conclusion, run.actions) == ("cancelled", []) and queued(made) == []
-        assert "Taken out at the forge by bob." in (run.summary or "")
+        assert "Dequeued at the forge by bob." in (run.summary or "")
 
         here.ada.label(pull, "once more")
         await until("it is begun anew", lambda: len(here.repository.check_runs) == 2)

@@ -283,7 +283,7 @@ async def test_a_url_that_nobody_knows_is_told_and_does_not_block(tmp_path: Path
     async with town(tmp_path) as here:
         pull = await here.proposed("Add", {"thing": "1\n"}, "Depends-On: https://elsewhere.example/x/pull/1")
         await here.checked(pull)
-        assert "https://elsewhere.example/x/pull/1: no connection here has a change by that name" in pull.said[-1]
+        assert "https://elsewhere.example/x/pull/1: no connection has a change of this name" in pull.said[-1]
 
 
 @pytest.mark.long

@@ -61,7 +61,7 @@ async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tm
         (line,) = log(here)
         commit, _ = line.split()
         assert not pull.merged and pull.head not in line
-        assert f"master has it as {commit}" in pull.said[-1]
+        assert f"It has landed in master as {commit}" in pull.said[-1]
         here.deliver(pull)
         other = await here.proposed("Rest", {"rest": "1\n"}, f"Depends-On: {pull.url}")
         await here.checked(other)
@@ -87,7 +87,7 @@ async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
         assert pull.open and len(here.results("check")) == 1
         monkeypatch.setattr(forgework, "SEEN_MAX_MS", 0)
         await until("it is closed", lambda: not pull.open)
-        assert "master has it as" in pull.said[-1] and here.board.calls.count("conclude") == 1
+        assert "It has landed in master as" in pull.said[-1] and here.board.calls.count("conclude") == 1
 
 
 @pytest.mark.long
