@@ -144,7 +144,7 @@ def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path, postgres_se
         repositories.approve("code/api", "first")
         wait_for("a change lands", lambda: "Landed" in repositories.note("code/api", commit))
         (name,) = re.findall(r"executor/\w+", headgate("components"))
-        assert headgate("components", "pause", name) == f"{name} is to be paused.\n"
+        assert headgate("components", "pause", name) == f"{name} will be paused.\n"
         wait_for("status says that nobody builds", lambda: "no executor is running" in headgate("status", "--once"))
         bare = f"zookeeper://127.0.0.1:{store_ports[0]}"
         assert "requires a login" in headgate("map", "tree", "--store", bare), "nobody reads without the password"
@@ -192,7 +192,7 @@ def test_what_the_page_says_of_etcd(tmp_path: Path) -> None:
             etcdctl, *words = line.split()
             subprocess.run([etcdctl, f"--endpoints=http://{at}", *words], check=True, capture_output=True)
         store = f"etcd://headgate:STORE-PASSWORD@{at}/headgate"
-        for url, said in ((store, "nothing is stored"), (f"etcd://{at}/headgate", "user")):
+        for url, said in ((store, "the store has no entries"), (f"etcd://{at}/headgate", "user")):
             command = [str(BIN / "headgate"), "map", "tree", "--store", url]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
             assert said in done.stderr, done.stderr

@@ -135,7 +135,7 @@ def _want(where: Where, names: tuple[str, ...], state: str, reason: str) -> None
     for name in names:
         for one in _matching(name, known):
             at.post(f"/api/component/{one.name}", {"state": state, "reason": reason})
-            Terminal().print(f"Requested: {one.name} {state}.")
+            Terminal().print(f"{one.name} will be {state}.")
 
 
 def _matching(name: str, known: dict[str, list[ComponentShape]]) -> list[ComponentShape]:

@@ -111,7 +111,7 @@ async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_p
         await until("all is told", lambda: outbox(here.gate.context, "board").waiting == 0)
         here.board.reopen(pull)
         here.approved(pull)
-        await until("it is said", lambda: any("has landed already" in text for text in pull.said))
+        await until("it is said", lambda: any("has already landed" in text for text in pull.said))
         assert here.results("gate") == ["SUCCESS"] and len(log(here)) == 1
         here.board.amend(pull, {"more": "1\n"})
         here.deliver(pull)
