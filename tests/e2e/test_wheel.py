@@ -17,8 +17,7 @@ SIZE_MAX_MB = 120.0
 AWAY = 75
 
 
-@pytest.mark.long
-@pytest.mark.heavy
+@pytest.mark.soak
 def test_the_wheel_works_in_an_empty_home_and_takes_no_more_than_its_limit() -> None:
     words = [sys.executable, str(ROOT / "scripts/try-wheel")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=1000, check=False)

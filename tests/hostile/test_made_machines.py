@@ -218,7 +218,7 @@ def test_no_machine_is_reached_in_a_way_that_is_the_executors_own(how: str) -> N
         image = {"name": "debian", "connection-type": how}
         await simulated.tell("t", provider(FlatLabel("small", {"name": "small"}, image, {}, digest="x")))
         await simulated.ask("small")
-        assert "connection-type is one of ssh, winrm" in await simulated.answered()
+        assert "connection-type must be one of ssh, winrm" in await simulated.answered()
         assert simulated.sky.asked == []
 
     walk()

@@ -208,7 +208,7 @@ async def test_what_a_change_needs_in_vain_is_said_on_it(place: Place) -> None:
     second = place.proposed("two", nowhere)
     for change, needed in ((first, unknown), (second, "acme/nowhere")):
         place.here.bob.comment(change, "test it")
-        await place.told(change, "check: passed", needed, "does not count")
+        await place.told(change, "check: passed", needed, "it is ignored")
         assert len(place.said(change)) == 1
     third = place.proposed("three", place.url(1))
     place.here.ada.close(first)
