@@ -17,6 +17,7 @@ from headgate.services.inventory.draft import Create, Remove, Update
 from headgate.services.inventory.errors import NotFound
 from headgate.services.inventory.inventory import LIMIT_MAX
 from headgate.services.inventory.pool import MACHINE
+from headgate.services.scheduler.occasions import objects
 from headgate.services.scheduler.occasions.messages import TRIGGER_MAX_BYTES
 from headgate.services.scheduler.occasions.objects import ObjectReporter, WatchedObjects
 from tests.unit.inventory.objects import PARTITIONS
@@ -141,6 +142,48 @@ async def test_after_a_gap_objects_are_taken_up_in_portions_of_complete_commits(
             assert len(found) <= 5, "those of the commit in which the limit is reached, too"
             position = found[-1].position
         assert names == [f"m{n} (created)" for n in range(1, 10)]
+
+
+async def test_after_a_gap_each_object_is_read_once_however_many_portions_there_are() -> None:
+    async def requests(count: int) -> int:
+        """Return the requests that it takes to catch up with so many objects."""
+        async with a_world() as world:
+            world.inventory.journal._entries_max = 3
+            lab, of = watched(world), trigger()
+            position, names = await lab.start(of, PARTITION), list[str]()
+            for n in range(1, count + 1):
+                written = await world.inventory.apply(ADMIN, [Create(machine(n))])
+                await world.inventory.journal.wait_for(written.revision)
+            before = world.store.counts.requests
+            while found := list(await lab.after(of, PARTITION, position, 10)):
+                names += [name for _, name in told(found)]
+                position = found[-1].position
+            assert names == [f"m{n} (created)" for n in range(1, count + 1)]
+            return world.store.counts.requests - before
+
+    few, more, many = [await requests(count) for count in (100, 200, 400)]
+    assert many - more <= 2.2 * (more - few), "twice as many objects take twice as many requests"
+
+
+async def test_a_remembered_gap_has_a_limit_and_tells_the_present_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "GAP_OBJECTS_MAX", 4)
+    async with a_world() as world:
+        world.inventory.journal._entries_max = 3
+        lab, of = watched(world), trigger("!tested")
+        position, names = await lab.start(of, PARTITION), list[str]()
+        for several in ((1, 2), (3, 4), (5, 6), (7,), (8,), (9,)):
+            written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in several])
+            await world.inventory.journal.wait_for(written.revision)
+        first = list(await lab.after(of, PARTITION, position, 2))
+        assert [name for _, name in told(first)] == ["m1 (created)", "m2 (created)"]
+        await world.inventory.apply(ADMIN, [Update(machine(3).uuid, set_properties={"tested": "yes"})])
+        written = await world.inventory.apply(ADMIN, [Remove(machine(4).uuid)])
+        await world.inventory.journal.wait_for(written.revision)
+        position = first[-1].position
+        while found := list(await lab.after(of, PARTITION, position, 2)):
+            names += [name for _, name in told(found)]
+            position = found[-1].position
+        assert names == [f"m{n} (created)" for n in (5, 6, 7, 8, 9)]
 
 
 async def test_a_gap_in_the_midst_of_a_commit_loses_nothing_of_it() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,9 +23,8 @@ from headgate.services.inventory.draft import Update
 from headgate.services.inventory.errors import InventoryError, MomentExpired, NotFound
 from headgate.services.inventory.inventory import LIMIT_MAX, Inventory
 from headgate.services.inventory.pool import MACHINE
-from headgate.services.inventory.search import FoundObject
 from headgate.services.scheduler.occasions.messages import TRIGGER_MAX_BYTES
-from headgate.store.types import OPS_MAX, StoreError
+from headgate.store.types import StoreError
 
 KINDS = {
     JournalKind.CREATED: EventKind.OBJECT_CREATED,
@@ -33,6 +34,19 @@ KINDS = {
 USER = "headgate"
 ALL_OF_IT = 10**9
 """Position after all changes of a commit."""
+GAPS_MAX = 8
+"""Limit on the gaps that are remembered; of a forgotten one, the rest is read again."""
+GAP_OBJECTS_MAX = 100_000
+"""Limit on the objects remembered of a gap, far above those of one commit; the rest is read after them."""
+
+
+class _Gap(NamedTuple):
+    """Remember which matching objects changed after one revision and not after another."""
+
+    since: int
+    until: int
+    changed: Sequence[tuple[int, str]]
+    """Generation and uuid of each object, in order."""
 
 
 class WatchedObjects:
@@ -46,6 +60,7 @@ class WatchedObjects:
         """Watch the objects of a project; `inventory_partition` is a name or uuid."""
         self.name = name
         self._inventory, self._inventory_partition, self._project = inventory, inventory_partition, project
+        self._gaps: dict[tuple[Caller, Filter], _Gap] = {}
 
     async def partitions(self, trigger: TriggerFilter) -> Sequence[OccasionPartition]:
         return [OccasionPartition(str(trigger.more.get("type", MACHINE)))]
@@ -114,36 +129,62 @@ class WatchedObjects:
         self, caller: Caller, matching: Filter, position: str, wanted: Collection[EventKind], limit: int
     ) -> list[NextOccasion]:
         """Return the matching objects that changed after an expired moment, as if they had started to match."""
-        now = await self._inventory.journal.now()
         revision, _, done = position.partition(".")
+        if EventKind.OBJECT_CREATED not in wanted:
+            return [_nothing(await self._inventory.journal.now())]
         # It is no longer known which objects of a commit were taken, so a partly taken commit is reported again.
-        since, most = _since(int(revision), int(done)), limit + OPS_MAX
-        found = await self._changed(caller, matching, since, now, most) if EventKind.OBJECT_CREATED in wanted else []
+        since = _since(int(revision), int(done))
+        gap = await self._gap(caller, matching, since)
+        first = bisect_right(gap.changed, since, key=_generation)
+        # Only complete commits: the end of a commit is a position, but a place within it is not.
+        several = gap.changed[first : first + limit]
+        last = bisect_right(gap.changed, several[-1][0], key=_generation) if several else first
+        several = gap.changed[first:last]
+        reached = gap.until if last == len(gap.changed) else several[-1][0]
+        # The objects are read again with each portion, because the remaining ones may take long to be taken.
+        these = msgspec.structs.replace(matching, uuids=tuple(uuid for _, uuid in several))
+        shown = await self._inventory.several(caller, [these], len(several)) if several else []
+        objects = {one.object.uuid: one.object for one in shown}
+        present = [(generation, objects[uuid]) for generation, uuid in several if uuid in objects]
         seen = list[NextOccasion]()
-        for number, one in enumerate(found, 1):
-            last = number == len(found) or found[number].generation != one.generation
+        for number, (generation, object) in enumerate(present, 1):
             # Only the last object of a commit has the position after that commit; otherwise a crash would skip the
             # others.
-            position = f"{one.generation}.{ALL_OF_IT}" if last else position
-            change = ObjectChange(JournalKind.CREATED, None, one.object)
-            id = f"{one.generation}.{one.object.uuid}"
-            seen.append(NextOccasion(position, EventKind.OBJECT_CREATED, self._occasion(change, id)))
-            if last and limit <= number < len(found):
-                return seen
-        # The last entry starts nothing, but moves the position to the present, so that the expired moment is not used
-        # again.
-        return [*seen, NextOccasion(f"{now}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)]
+            if number == len(present) or present[number][0] != generation:
+                position = f"{generation}.{ALL_OF_IT}"
+            change = ObjectChange(JournalKind.CREATED, None, object)
+            occasion = self._occasion(change, f"{generation}.{object.uuid}")
+            seen.append(NextOccasion(position, EventKind.OBJECT_CREATED, occasion))
+        if reached == gap.until:
+            self._gaps.pop((caller, matching), None)
+        end = _nothing(reached)
+        return seen if position == end.position else [*seen, end]
 
-    async def _changed(self, caller: Caller, matching: Filter, since: int, now: int, most: int) -> list[FoundObject]:
-        """Return the first `most` of the matching objects that changed after one revision and not after another."""
-        found, token = list[FoundObject](), ""
+    async def _gap(self, caller: Caller, matching: Filter, since: int) -> _Gap:
+        """Return the remembered gap if the revision is inside it, else read the matching objects."""
+        gap = self._gaps.pop((caller, matching), None)
+        if gap is None or not gap.since <= since < gap.until:
+            gap = await self._changed(caller, matching, since)
+        while len(self._gaps) >= GAPS_MAX:
+            del self._gaps[next(iter(self._gaps))]
+        self._gaps[caller, matching] = gap
+        return gap
+
+    async def _changed(self, caller: Caller, matching: Filter, since: int) -> _Gap:
+        """Read which matching objects changed after the revision, up to the present or GAP_OBJECTS_MAX."""
+        now = await self._inventory.journal.now()
+        found, token = list[tuple[int, str]](), ""
         while True:
             # Objects come in the order of an index, so the first to have changed may be on any page.
             page = await self._inventory.page(caller, [matching], limit=LIMIT_MAX, token=token)
-            found += [one for one in page.objects if since < one.generation <= now]
-            found = sorted(found, key=lambda one: one.generation)[:most]
+            found += [(one.generation, one.object.uuid) for one in page.objects if since < one.generation <= now]
+            if len(found) > GAP_OBJECTS_MAX:
+                found = sorted(found)[: GAP_OBJECTS_MAX + 1]
+                # Of the commit of the last object, others may be missing: the gap ends before it.
+                now = found[-1][0] - 1
+                found = [one for one in found if one[0] <= now]
             if not (token := page.next_token):
-                return found
+                return _Gap(since, now, sorted(found))
 
     def _occasion(self, change: ObjectChange, id: str) -> Occasion:
         object, event = change.object, KINDS[change.kind].value
@@ -167,6 +208,15 @@ class WatchedObjects:
 def _since(revision: int, done: int) -> int:
     """Return the revision after which to read: a commit of which only a part was taken is read again."""
     return revision if done >= ALL_OF_IT else revision - 1
+
+
+def _generation(changed: tuple[int, str]) -> int:
+    return changed[0]
+
+
+def _nothing(revision: int) -> NextOccasion:
+    """Return what starts nothing, but moves the position, so that an expired moment is not used again."""
+    return NextOccasion(f"{revision}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)
 
 
 def _plain(object: Object) -> dict[str, object]:
