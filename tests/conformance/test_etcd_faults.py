@@ -316,7 +316,7 @@ async def test_what_is_somebody_elses_is_left_alone(etcd_server: Etcd) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "said"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "Headgate does not write")]
+    ("mark", "said"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "Headgate did not write")]
 )
 async def test_a_tree_of_another_format_is_left_alone(etcd_server: Etcd, mark: str, said: str) -> None:
     root = f"/{fresh()}"

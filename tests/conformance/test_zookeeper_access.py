@@ -129,9 +129,9 @@ async def test_what_somebody_else_wrote_is_left_alone(open_server: ZooKeeper) ->
     ("mark", "message"),
     [
         (b'{"headgate": 99}', "newer Headgate .format 99"),
-        (b'{"headg', "Headgate does not write"),
-        (b"[]", "Headgate does not write"),
-        (None, "Headgate does not write"),
+        (b'{"headg', "Headgate did not write"),
+        (b"[]", "Headgate did not write"),
+        (None, "Headgate did not write"),
     ],
 )
 async def test_a_mark_that_is_not_ours_is_said_so(open_server: ZooKeeper, mark: bytes | None, message: str) -> None:

@@ -90,7 +90,7 @@ def test_depends_on_that_leads_nowhere_or_in_a_circle_is_told(headgate: Headgate
     for topic in ("one", "two"):
         repositories.approve("code/api", topic)
     for commit in (one, two):
-        assert "Depends-On goes in a circle: " in told(headgate, "code/api", commit, "gate")
+        assert "Depends-On forms a circle: " in told(headgate, "code/api", commit, "gate")
     wait_for("nothing hangs", lambda: not headgate.items("gate") and not headgate.items("check"))
 
 

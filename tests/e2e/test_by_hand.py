@@ -89,7 +89,7 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
     wait_for("it lands before those it overtook", lambda: landed(headgate, third))
     wait_for("the others are left", lambda: topics(headgate) == ["first", "second"])
     assert not landed(headgate, second)
-    assert gate("dequeue", "first") == (0, "first of code/api was taken out of gate.\n")
+    assert gate("dequeue", "first") == (0, "first of code/api was removed from gate.\n")
     wait_for("nobody is ahead any more", lambda: landed(headgate, second))
     for status, said in (gate("dequeue", "first"), promote("first")):
         assert status == 1 and "git.example/code/api/master/first" in said and "not in the pipeline" in said

@@ -103,5 +103,5 @@ def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dea
         in say(headgate, "status", "--once", "--url", headgate.url)[1]
     )
     words = ("dequeue", "--url", headgate.url, *GATE, "--project", left, topic)
-    assert say(headgate, *words) == (0, f"{topic} of {left} was taken out of gate.\n")
+    assert say(headgate, *words) == (0, f"{topic} of {left} was removed from gate.\n")
     wait_for("it ends", lambda: not alarms())

@@ -46,7 +46,7 @@ echo 127.0.0.1 old > hosts; {post}; {peek}
 {export}
 {worker} > worker.log 2>&1 & until_said worker.log Processing
 {mail}; headgate queue post -c worker.conf orders '{{"v": 2}}'
-until_said worker.log "processed"; until_said worker.log "sent later"; until_said worker.log "is given up"
+until_said worker.log "processed"; until_said worker.log "sent later"; until_said worker.log "giving up on message"
 {listed}; {lag}; {groups}; {dead}; {replay}
 {steering[0]}; headgate queue list -c worker.conf; {steering[1]}; {seek}
 kill %2; wait %2

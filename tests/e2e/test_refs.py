@@ -194,7 +194,7 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
     note(headgate, held, "Starting release jobs.")
     status, said = refs(headgate, "enqueue", "refs/tags/held")
     assert status == 1 and "is already in the pipeline" in said
-    assert refs(headgate, "dequeue", "refs/tags/held") == (0, f"refs/tags/held of {API} was taken out of release.\n")
+    assert refs(headgate, "dequeue", "refs/tags/held") == (0, f"refs/tags/held of {API} was removed from release.\n")
     note(headgate, held, "Headgate (release, refs/tags/held):", "Build canceled.")
     status, said = refs(headgate, "dequeue", "refs/tags/held")
     assert status == 1 and "refs/tags/held is not in the pipeline" in said

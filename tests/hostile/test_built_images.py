@@ -87,7 +87,7 @@ async def test_nothing_is_asked_of_a_server_that_nobody_named(tmp_path: Path) ->
 async def test_a_redirection_is_not_followed(tmp_path: Path) -> None:
     answers = {"/logs/x": (302, b"", {"Location": "/logs/in"}), "/logs/in": (200, PLAIN, {})}
     with served(answers) as (url, asked):
-        with pytest.raises(NoFile, match="answers 302"):
+        with pytest.raises(NoFile, match="returned status 302"):
             await FetchedImages(tmp_path, [url], 10**6).fetch(f"{url}/logs/x", digest(PLAIN))
         assert asked == ["/logs/x"]
 

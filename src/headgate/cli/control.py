@@ -85,7 +85,7 @@ def dequeue(
         raise click.UsageError("give exactly one of CHANGE, --change and --ref")
     at, (kind, one) = pages(config, url), targets[0]
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", {"pipeline": pipeline, kind: one, "reason": reason})
-    say(f"{one} of {project} was taken out of {pipeline}.")
+    say(f"{one} of {project} was removed from {pipeline}.")
 
 
 @click.command("enqueue-ref")
@@ -166,7 +166,7 @@ def dequeue_ref(
     at = pages(config, url)
     body = {"pipeline": pipeline, "ref": ref, "reason": reason, **({"newrev": newrev} if newrev else {})}
     at.post(f"{at.of(tenant)}/project/{quote(project)}/dequeue", body)
-    say(f"{ref} of {project} was taken out of {pipeline}.")
+    say(f"{ref} of {project} was removed from {pipeline}.")
 
 
 @click.command()

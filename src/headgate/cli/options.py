@@ -281,7 +281,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     "logs": SECTIONS["logs"],
     "web": {
         "listen_address": Option("text", "127.0.0.1", "Address to listen on."),
-        "port": Option("integer:0,65535", "9000", "Port to listen on; 0 takes a free one."),
+        "port": Option("integer:0,65535", "9000", "Port to listen on; 0 picks a free one."),
         "root": Option("text", "", "URL under which people reach the pages; used in reports."),
         "dashboards": Option(
             "text",

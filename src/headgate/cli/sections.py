@@ -162,7 +162,7 @@ _INVENTORY: dict[str, Option] = {
         "flag", "false", "Store data and definitions in the format of runm-metadata, for programs written for it."
     ),
     "listen_address": Option("text", "127.0.0.1", "Address of the gRPC service."),
-    "port": Option("integer:0,65535", "10002", "Port of the gRPC service; 0 takes a free one."),
+    "port": Option("integer:0,65535", "10002", "Port of the gRPC service; 0 picks a free one."),
     "http_port": Option("integer:0,65535", "", "Port for JSON over HTTP. Default: not served."),
     "identity": Option(
         "choice:verify,trust",
@@ -183,7 +183,7 @@ _INVENTORY: dict[str, Option] = {
 _MESSAGES: dict[str, Option] = {
     "url": Option("text", "", "`sqlite:///FILE` or `postgresql://…`. Default: an SQLite file in state_dir."),
     "listen_address": Option("text", "127.0.0.1", "Address that `headgate queue serve` listens on."),
-    "port": Option("integer:0,65535", "5000", "Port that it listens on; 0 takes a free one."),
+    "port": Option("integer:0,65535", "5000", "Port that it listens on; 0 picks a free one."),
     "application_bytes_max": Option(
         "integer:0,9999999999999",
         "10000000000",

@@ -57,7 +57,7 @@ def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: Wor
     after = state if occasion.problem else enqueue(state, change, event.id, world, actions)
     if after is not state or state.find(change.key) is not None:
         return after
-    nothing = f"it starts nothing: {change.project} has no jobs in {world.pipeline.name} for {change.branch}"
+    nothing = f"it starts no jobs: {change.project} has no jobs in {world.pipeline.name} for {change.branch}"
     why = occasion.problem or nothing
     id = derived("item", world.tenant, world.pipeline.name, change.key, event.id)
     item = Item(id=id, change=change, event=event.id, enqueued_ms=world.now_ms, problem=why)

@@ -198,7 +198,7 @@ class Worker:
                 return None
             content = await answer.read()
             if answer.status >= 300:
-                raise OSError(f"{self._url}{path.partition('?')[0]} answers {answer.status}: {content[:500]!r}")
+                raise OSError(f"{self._url}{path.partition('?')[0]} returned status {answer.status}: {content[:500]!r}")
             return msgspec.json.decode(content, type=_Answer)
 
 

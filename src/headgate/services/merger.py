@@ -111,7 +111,7 @@ class Merger:
     async def _failed(self, claim: Claim, why: str) -> None:
         """Answer that the work was given up. Use only the request's metadata, because the work may be unreadable."""
         meta, error = claim.request.meta, f"the merger cannot do it: {why}"
-        log.error("%s is given up: %s", claim.request.id, error)
+        log.error("giving up on %s: %s", claim.request.id, error)
         if claim.request.waited:
             answer = works.CatAnswer(meta.get("project", ""), ok=False, error=error)
             await claim.complete([], msgspec.json.encode(answer))
@@ -178,7 +178,7 @@ class Merger:
         try:
             return replace(work, withheld=await why_withheld(context.forges, work, tenant))
         except (ReporterAway, ReportPutOff) as error:
-            why = f"is not pushed to, because its forge cannot be asked whether the push is still allowed: {error}"
+            why = f"is not pushed to, because its forge cannot confirm that the push is still allowed: {error}"
             project = work.change.project
             # The forge may soon be available again; this becomes the answer only if it is not.
             answer = works.LandAnswer(work.buildset, ok=False, error=f"{project} {why}", project=project)

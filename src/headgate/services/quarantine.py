@@ -167,7 +167,7 @@ class Quarantine:
         tries: int = TRIES_MAX,
     ) -> list[Op]:
         what, text = _plain(what), _plain(error) if isinstance(error, str) else error_text(error)
-        log.error("%s was set aside after %d tries: %s", what, tries, text)
+        log.error("%s was set aside after %d attempts: %s", what, tries, text)
         # Without its body, an entry cannot be put back, so the record must not name a queue.
         retained = 0 < len(value) <= BODY_MAX_BYTES
         record = Quarantined(

@@ -89,7 +89,7 @@ class RemoteLogs:
         # Other statuses, such as 404, are about this executor, while the logs may be elsewhere.
         if answer.status_code not in RELAYED_STATUSES:
             await answer.aclose()
-            raise NoLogs(f"build {build}: the executor answers {answer.status_code}")
+            raise NoLogs(f"build {build}: the executor returned status {answer.status_code}")
         return Relayed(answer.status_code, answer.headers, _raw(answer))
 
     async def follow(self, build: str, offset: int) -> AsyncIterator[bytes]:
@@ -107,7 +107,7 @@ class RemoteLogs:
             timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
             async with self.client.stream("GET", url, timeout=timeout, headers=proof) as answer:
                 if answer.status_code != 200:
-                    raise NoLogs(f"build {build}: the executor answers {answer.status_code}")
+                    raise NoLogs(f"build {build}: the executor returned status {answer.status_code}")
                 async for chunk in answer.aiter_bytes():
                     yield chunk
         except (StoreError, httpx.HTTPError) as error:

@@ -140,7 +140,9 @@ async def test_a_file_is_not_sent_for_ever(ground: OpenStackGround, images: Glan
 async def test_what_glance_says_no_to_is_told_in_its_words(images: GlanceImages, glance: Glance, file: Path) -> None:
     glance.size_max = 10
     one = wanted()
-    with pytest.raises(LaunchFailed, match=r"stacky \(image\) answers 413: The size of the data is more than 10 bytes"):
+    with pytest.raises(
+        LaunchFailed, match=r"stacky \(image\) returned status 413: The size of the data is more than 10 bytes"
+    ):
         await sent(images, one, file)
     [there] = ours(glance)
     there["protected"] = True
@@ -154,7 +156,7 @@ async def test_a_page_instead_of_an_error_is_a_no_as_well(
     ground: OpenStackGround, images: GlanceImages, file: Path
 ) -> None:
     ground.faults.always(answers(413, b"<html>too large</html>", {"content-type": "text/html"}), sends)
-    with pytest.raises(LaunchFailed, match="answers 413"):
+    with pytest.raises(LaunchFailed, match="returned status 413"):
         await sent(images, wanted(), file)
 
 

@@ -94,8 +94,8 @@ async def test_names_that_cannot_be_shown_or_are_too_long_start_nothing_and_are_
         write(repositories, lines)
         found = {(await seen.until(EventKind.REF_UPDATED)).tag for _ in fine}
         assert found == set(fine)
-        problem = await seen.until_problem("characters that cannot be shown; it starts nothing")
-        assert "has more than 250 bytes; it starts nothing" in problem
+        problem = await seen.until_problem("characters that cannot be shown; it starts no jobs")
+        assert "has more than 250 bytes; it starts no jobs" in problem
 
 
 def write(repositories: Repositories, lines: str) -> None:

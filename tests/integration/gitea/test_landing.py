@@ -116,7 +116,7 @@ async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None
     here.hub.world.mergeability_asks = 3
     pull = opened(here)
     asked = as_tested(here, pull)
-    with pytest.raises(ReportPutOff, match="not worked out"):
+    with pytest.raises(ReportPutOff, match="still checking"):
         await here.forge.land(*asked)
     assert isinstance(await here.forge.land(*asked), MergeLanded)
 

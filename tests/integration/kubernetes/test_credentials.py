@@ -140,7 +140,7 @@ def _env(until: str) -> list[Mapping[str, str]]:
     ("words", "wrong"),
     [
         (["-c", "import sys; sys.exit('log in first')"], "ended with 1: log in first"),
-        (["-c", "print('hello')"], "does not answer like a credential plugin"),
+        (["-c", "print('hello')"], "does not behave like a Kubernetes credential plugin"),
         (["-c", f"print({json.dumps(json.dumps({'status': {}}))})"], "provides no token; client certificates"),
     ],
 )

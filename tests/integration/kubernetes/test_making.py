@@ -210,7 +210,9 @@ async def test_who_may_do_nothing_is_told_so_in_the_clusters_words(
 
 async def test_an_address_that_is_no_cluster_is_named(cluster: FakeKubernetesServer, driver: Kubernetes) -> None:
     cluster.faults.append(FakeKubernetesFault("GET", 200))
-    with pytest.raises(CloudUnavailable, match=r"answers 200, but not like Kubernetes: is the address right\?"):
+    with pytest.raises(
+        CloudUnavailable, match=r"returned status 200, but does not look like Kubernetes: is the address correct\?"
+    ):
         await driver.resources({})
 
 

@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_named_and_the_others_are_there(repository: Path)
 
 def test_damaged_packed_refs_are_no_empty_list(repository: Path) -> None:
     (repository / "packed-refs").write_text(f"{TWO} refs/heads/a\nI am no ref\n")
-    with pytest.raises(OSError, match="a line that git does not write: b'I am no ref'"):
+    with pytest.raises(OSError, match="a line that git did not write: b'I am no ref'"):
         listed(str(repository), ())
 
 

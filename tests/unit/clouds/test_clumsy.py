@@ -56,7 +56,7 @@ async def test_who_lends_keys_to_a_container_is_named_without_its_path(monkeypat
     monkeypatch.setattr(Http, "ask", ask)
     env = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials/as-good-as-a-key", "HOME": "/nowhere"}
     keys = AwsCredentials(Http(), AwsKeySource(), "", "r", {**env, "AWS_SHARED_CREDENTIALS_FILE": "/none"}, lambda: 0.0)
-    with pytest.raises(CloudUnavailable, match=r"169\.254\.170\.2 answers 403") as told:
+    with pytest.raises(CloudUnavailable, match=r"169\.254\.170\.2 returned status 403") as told:
         await keys.keys()
     assert "as-good" not in str(told.value)
 

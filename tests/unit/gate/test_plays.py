@@ -202,9 +202,7 @@ def test_depends_on_in_a_circle_is_reported_not_hung() -> None:
     play.propose(play.change("B", "C"))
     play.propose(play.change("C", "B"))
     play.approve("C")
-    assert (
-        "goes in a circle: p/master/C -> p/master/B -> p/master/C; that is not allowed in shared" in play.messages["C"]
-    )
+    assert "forms a circle: p/master/C -> p/master/B -> p/master/C; that is not allowed in shared" in play.messages["C"]
 
 
 def test_a_needed_change_of_another_queue_must_land_first() -> None:

@@ -266,7 +266,9 @@ class Rest(ABC):
                 async for chunk in answer.aiter_bytes():
                     found += chunk
                     if len(found) > ANSWER_MAX_BYTES:
-                        raise ResponseTooLarge(answer.status_code, f"its answer has more than {ANSWER_MAX_BYTES} bytes")
+                        raise ResponseTooLarge(
+                            answer.status_code, f"its response has more than {ANSWER_MAX_BYTES} bytes"
+                        )
                 return Heard(answer.status_code, answer.headers, bytes(found))
         except TimeoutError as error:
             raise ReporterAway(f"{self._host} has not answered within {ANSWER_MAX_S:.0f} s", AGAIN_S) from error
@@ -285,7 +287,7 @@ class Rest(ABC):
             content = None
             if answer.status < 300:
                 # Usually the page of a proxy in front of the forge, while the forge itself restarts.
-                raise ReporterAway(f"{self._host} sends an answer that is not JSON", AGAIN_S) from None
+                raise ReporterAway(f"{self._host} returned something other than JSON", AGAIN_S) from None
         if answer.status < 300:
             budget.answered()
             return content
@@ -294,7 +296,7 @@ class Rest(ABC):
         if wait_s is not None:
             raise ReporterAway(f"{self._host}: {message}", wait_s, alone=True)
         if answer.status >= 500 or answer.status == 408:
-            raise ReporterAway(f"{self._host} answers {answer.status}", AGAIN_S)
+            raise ReporterAway(f"{self._host} returned status {answer.status}", AGAIN_S)
         # GitHub also answers 404 for what an account may not see, so absent and hidden things look the same.
         if answer.status in (404, 410, 451):
             raise NotThere(message)
@@ -324,11 +326,11 @@ class Heard:
 def _message(content: Any, status: int) -> str:
     """Return the forge's error message, as one string."""
     if not isinstance(content, dict):
-        return f"it answers {status}"
+        return f"it returned status {status}"
     parts = [str(content.get("message", ""))]
     for error in content.get("errors") or [] if isinstance(content.get("errors"), list) else []:
         parts.append(str(error.get("message") or error.get("code") or "") if isinstance(error, dict) else str(error))
-    return "; ".join(dict.fromkeys(part for part in parts if part))[:2_000] or f"it answers {status}"
+    return "; ".join(dict.fromkeys(part for part in parts if part))[:2_000] or f"it returned status {status}"
 
 
 def in_one_form(body: bytes) -> bytes:

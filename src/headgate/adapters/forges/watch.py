@@ -259,8 +259,8 @@ class Watching:
                 wait_s, problem = one.pause_s(), f"it cannot be read: {error}"
             # An answer of unexpected form must stop only this project, and not the entire connection.
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                log.exception("%s: the forge's answer has an unexpected form", one.project)
-                wait_s, problem = one.pause_s(), f"the forge's answer has an unexpected form: {error!r}"[:500]
+                log.exception("%s: the forge's response has an unexpected form", one.project)
+                wait_s, problem = one.pause_s(), f"the forge's response has an unexpected form: {error!r}"[:500]
             if one.failures:
                 one.hints = [*hints, *one.hints]  # the next query handles them
             if problem != one.problem:

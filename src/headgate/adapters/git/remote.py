@@ -163,7 +163,7 @@ def _packed(at: Path) -> dict[str, bytes]:
             found[os.fsdecode(ref)] = oid
         # A damaged file must not look like a repository whose refs were all deleted.
         elif line and not line.startswith((b"#", b"^")):
-            raise OSError(f"{at / 'packed-refs'} has a line that git does not write: {line[:200]!r}")
+            raise OSError(f"{at / 'packed-refs'} has a line that git did not write: {line[:200]!r}")
     return found
 
 

@@ -175,7 +175,7 @@ class IdentityProvider:
         status, answer = await self._request("POST", published.token, data=body, auth=secret)
         token, access = answer.get("id_token"), answer.get("access_token")
         if status != 200 or not isinstance(token, str):
-            why = answer.get("error_description") or answer.get("error") or f"it answers {status}"
+            why = answer.get("error_description") or answer.get("error") or f"it returned status {status}"
             raise NotBelieved(f"{self.issuer} does not accept the code: {str(why)[:200]}")
         return token, access if isinstance(access, str) else ""
 
@@ -184,14 +184,14 @@ class IdentityProvider:
         headers = {"Authorization": f"Bearer {access}"}
         status, answer = await self._request("GET", published.userinfo, headers=headers)
         if status != 200:
-            raise ProviderAway(f"{self.issuer} does not say who this person is: it answers {status}")
+            raise ProviderAway(f"{self.issuer} does not identify this person: it returned status {status}")
         return answer
 
     async def _fetched(self, url: str) -> Json:
         """Fetch JSON. Raise ProviderAway."""
         status, answer = await self._request("GET", url)
         if status != 200:
-            raise ProviderAway(f"{url} answers {status}")
+            raise ProviderAway(f"{url} returned status {status}")
         return answer
 
     async def _request(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # arguments of httpx
@@ -207,15 +207,15 @@ class IdentityProvider:
                 client.stream(method, url, **more) as answer,
             ):
                 if answer.headers.get("content-encoding", "identity") != "identity":
-                    raise ProviderAway(f"{url} answers with compressed content, which was not requested")
+                    raise ProviderAway(f"{url} returned compressed content, which was not requested")
                 body = bytearray()
                 async for piece in answer.aiter_raw():
                     body += piece
                     if len(body) > ANSWER_MAX_BYTES:
-                        raise ProviderAway(f"{url} answers more than {ANSWER_MAX_BYTES:,} bytes")
+                        raise ProviderAway(f"{url} returned more than {ANSWER_MAX_BYTES:,} bytes")
                 return answer.status_code, _mapping(url, answer.status_code, bytes(body))
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
-            raise ProviderAway(f"{self.issuer} cannot be asked: {str(error) or type(error).__name__}") from error
+            raise ProviderAway(f"{self.issuer} cannot be reached: {str(error) or type(error).__name__}") from error
 
 
 def safe(url: str) -> bool:
@@ -250,9 +250,9 @@ def _mapping(url: str, status: int, body: bytes) -> Json:
     try:
         content = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{url} does not answer JSON, but with status {status}") from error
+        raise ValueError(f"{url} returned status {status}, but no JSON") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{url} does not answer a JSON object, but with status {status}")
+        raise ValueError(f"{url} returned status {status}, but no JSON object")
     return content
 
 

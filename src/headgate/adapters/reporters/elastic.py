@@ -124,7 +124,7 @@ class ElasticReporter:
             async for chunk in answer.aiter_bytes():
                 content += chunk
                 if len(content) > ANSWER_MAX_BYTES:
-                    raise ReporterAway(f"it answered more than {ANSWER_MAX_BYTES} bytes")
+                    raise ReporterAway(f"it returned more than {ANSWER_MAX_BYTES} bytes")
         _took(content)
 
 

@@ -198,7 +198,7 @@ async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > most_bytes:
-            raise UserError(f"{url}: the answer is larger than {sized(most_bytes)}")
+            raise UserError(f"{url}: the response is larger than {sized(most_bytes)}")
     return bytes(body)
 
 
@@ -212,7 +212,7 @@ def _answer(url: str, status: int, body: bytes) -> _Answer:
     try:
         return _Answer(status, json.loads(body), "")
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{url}: the answer is not JSON; give the root URL of the pages, without /api") from error
+        raise UserError(f"{url}: the response is not JSON; give the root URL of the pages, without /api") from error
 
 
 def _plain(page: str) -> str:

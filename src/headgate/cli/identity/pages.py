@@ -120,7 +120,7 @@ class PageClient:
         try:
             return json.loads(self._answer(path, body))
         except ValueError as error:
-            raise UserError(f"{self.base}{path}: the answer is not JSON; is this the URL of Headgate?") from error
+            raise UserError(f"{self.base}{path}: the response is not JSON; is this the URL of Headgate?") from error
 
     def _answer(self, path: str, body: dict[str, Any] | None, method: str | None = None) -> bytes:
         data = None if body is None else json.dumps(body).encode()

@@ -215,7 +215,7 @@ def _announce(protocol: str, host: str) -> Callable[[int], None]:
     "--port",
     envvar="RUNM_METADATA_BIND_PORT",
     type=click.IntRange(0, 65535),
-    help="Port for gRPC; 0 takes a free one.",
+    help="Port for gRPC; 0 picks a free one.",
 )
 @click.option("--http-port", type=click.IntRange(0, 65535), help="Port for JSON over HTTP.")
 @click.option("--cert-path", type=click.Path(path_type=Path), help="TLS certificate, PEM.")

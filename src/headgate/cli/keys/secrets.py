@@ -63,7 +63,7 @@ def command(
         # Editors and `echo` append a line break, which is hardly ever part of a password.
         pieces = rsa.encrypt(pem, plain if no_strip else plain.rstrip())
     except rsa.BadKey as error:
-        raise UserError(f"{public_key or 'the answer of the server'}: {error}") from error
+        raise UserError(f"{public_key or 'the response of the server'}: {error}") from error
     with click.open_file(str(outfile), "w") as out:
         out.write("\n".join(_secret(secret_name, field_name, pieces)) + "\n")
 

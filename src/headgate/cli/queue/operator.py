@@ -88,7 +88,7 @@ class Operator:
                 http.post(f"{url}/control", json=wanted) as answer,
             ):
                 if answer.status != 200:
-                    raise UserError((await answer.json()).get("error_msg", f"{url} answers {answer.status}"))
+                    raise UserError((await answer.json()).get("error_msg", f"{url} returned status {answer.status}"))
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UserError(f"{url}: the worker does not answer: {error or type(error).__name__}") from error
 

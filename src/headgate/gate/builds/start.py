@@ -170,7 +170,7 @@ def stopped(item: Item, actions: list[Action]) -> Item:
 
 HANDED_MAX_BYTES = 256_000
 """Size limit of the data and artifacts that a job receives from other jobs, as its request must fit into one commit."""
-TOO_MUCH = f"the data of the jobs that it depends on exceeds {HANDED_MAX_BYTES // 1000} kB: let them return less"
+TOO_MUCH = f"the data of the jobs that it depends on exceeds {HANDED_MAX_BYTES // 1000} kB: make them return less"
 
 
 def run(

@@ -254,9 +254,9 @@ def untaken(event: TriggerEvent, pipelines: Iterable[Pipeline], layout: LayoutVi
             return f"It is not tested before it is approved; after that it enters {' and '.join(later)}."
     what = "proposals" if event.kind is EventKind.PROPOSED else "approved changes"
     if not taking:
-        return f"It starts nothing: {change.project} has no jobs in any pipeline for {change.branch}."
+        return f"It starts no jobs: {change.project} has no jobs in any pipeline for {change.branch}."
     names = ", ".join(one.name for one in taking)
-    return f"It starts nothing: no pipeline that has jobs for {change.project} ({names}) is triggered by {what}."
+    return f"It starts no jobs: no pipeline that has jobs for {change.project} ({names}) is triggered by {what}."
 
 
 def concluded(before: State, after: State, actions: list[Action], world: World) -> State:

@@ -121,7 +121,7 @@ def _circle_refused(group: tuple[Change, ...], world: World) -> str:
     circle = " -> ".join(change.key for change in (*group, group[0]))
     queues = sorted({layout.queue_of(change.project, change.branch, name) for change in refused})
     return (
-        f"Depends-On goes in a circle: {circle}; that is not allowed in {', '.join(queues)}: merge them into one "
+        f"Depends-On forms a circle: {circle}; that is not allowed in {', '.join(queues)}: merge them into one "
         f"change, remove one of the footers, or set {CIRCLES} for a queue that their projects share"
     )
 

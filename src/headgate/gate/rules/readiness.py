@@ -97,7 +97,7 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
     for key in () if world.pipeline.ignore_dependencies else change.needs:
         change_state = world.change_states.get(key)
         if key in failing:
-            waits = waits or Unready(Obstacle.WAITING, f"the needed change {key} is failing")
+            waits = waits or Unready(Obstacle.WAITING, f"the change that it needs, {key}, is failing")
         # What nobody has proposed yet is not needed before somebody does.
         elif change_state is not None and key not in ahead and not change_state.landed:
             return Unready(Obstacle.LACKING, _absent(key, change_state, world))
@@ -107,10 +107,11 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
 def _absent(key: str, change_state: ChangeState, world: World) -> str:
     """Return why a needed change is not ahead."""
     if not change_state.open:
-        return f"the needed change {key} was {'closed: ' + change_state.reason if change_state.reason else 'withdrawn'}"
+        end = f"closed: {change_state.reason}" if change_state.reason else "withdrawn"
+        return f"the change that it needs, {key}, was {end}"
     if world.dependent and (why := unmet(world, change_state) or ruled_out(world, change_state)):
         return f"a change it needs is not ready: {why}"
-    return f"the needed change {key} has not landed and is not ahead"
+    return f"the change that it needs, {key}, has not landed and is not ahead in the queue"
 
 
 # --- requirements

@@ -196,7 +196,7 @@ class MessageClient:
             # The first URL is one that answers: `ask` moves the others behind it.
             async with self._http.get(self._urls[0], headers=headers, timeout=timeout) as answer:
                 if answer.status >= 500:
-                    raise messages.SourceDown(f"{self._urls[0]} answers {answer.status}")
+                    raise messages.SourceDown(f"{self._urls[0]} returned status {answer.status}")
                 if answer.content_type != "text/event-stream":
                     raise messages.NoStream
                 async for event, data in _events(answer.content):
@@ -279,7 +279,9 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
     try:
         answer = msgspec.json.decode(body, type=QueueResponse)
     except (msgspec.DecodeError, ValueError) as error:
-        raise messages.SourceDown(f"{url} answers {status}, but not in the form of the message API") from error
+        raise messages.SourceDown(
+            f"{url} returned status {status}, but not in the format of the message API"
+        ) from error
     if status < 300:
         return answer
     text = msgspec.json.encode(answer.error_msg).decode()
@@ -294,7 +296,7 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
         raise messages.PostedAlready(text)
     if status in (400, 413):
         raise messages.PostRefused(text)
-    raise messages.SourceDown(f"{url} answers {status}: {text}")
+    raise messages.SourceDown(f"{url} returned status {status}: {text}")
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str]]:

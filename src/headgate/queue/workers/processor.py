@@ -125,9 +125,11 @@ class MessageProcessor:
             log.info("%s: the dead letter of message %s exists already", partition, message.message_id)
         # Nothing else can be done with the message, and kept here it would block its partition for ever.
         except PostRefused as refused:
-            log.error("%s: message %s is given up, without a dead letter: %s", partition, message.message_id, refused)
+            log.error("%s: giving up on message %s, without a dead letter: %s", partition, message.message_id, refused)
         self.figures.dead.labels(partition.queue).inc()
-        log.warning("%s: message %s is given up after %s tries: %s", partition, message.message_id, tally.recorded, why)
+        log.warning(
+            "%s: giving up on message %s after %s attempts: %s", partition, message.message_id, tally.recorded, why
+        )
         if self.failure is not None:
             await self._tell(self.failure, message, error)
 

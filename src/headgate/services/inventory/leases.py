@@ -346,7 +346,7 @@ def _over(book: Book, now_ms: int) -> tuple[leases.ObjectLease, str] | None:
     """Return a lease that has expired or waited too long, with the reason."""
     for lease in book.leases.values():
         if lease.state == leases.HELD and lease.until_ms <= now_ms:
-            return lease, "its time has expired"
+            return lease, "it has expired"
         if lease.state == leases.WAITING and lease.give_up_ms <= now_ms:
             return lease, "no object became available in time"
     return None

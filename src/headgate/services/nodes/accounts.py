@@ -100,7 +100,7 @@ class CloudAccount:
         if now_s >= self._quiet_until_s:
             self._quiet_s = min(2 * self._quiet_s or QUIET_FIRST_S, QUIET_MAX_S)
         self._quiet_until_s = max(self._quiet_until_s, now_s + max(self._quiet_s, after_s))
-        self._away = f"the connection {self.name} is away: {why[:WHY_MAX]}"
+        self._away = f"the connection {self.name} is unavailable: {why[:WHY_MAX]}"
         return clouds.CloudUnavailable(self._away, self._quiet_until_s - now_s)
 
 

@@ -288,7 +288,12 @@ class Needed:
             try:
                 change_state = await forge.look_up(key)
             except (ReporterAway, ReportPutOff) as error:
-                log.info("%s: the needed change %s will be looked up later: %s", self._connection, key, error)
+                log.info(
+                    "%s: the change %s, which another one needs, will be looked up later: %s",
+                    self._connection,
+                    key,
+                    error,
+                )
                 if isinstance(error, ReporterAway):
                     # Every further call would wait for the same unavailable forge.
                     away.add(forge.name)

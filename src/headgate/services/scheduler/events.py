@@ -64,7 +64,7 @@ def _returned(event: BuildEnded | BuildPaused, plain: bytes) -> tuple[dict[str, 
 def _lost(event: Apart) -> BuildEnded | MergeAnswer:
     """Return a substitute for an event that lost a part: a build is retried, and a merge fails with an error."""
     if isinstance(event, MergeAnswer):
-        return MergeAnswer(event.buildset, ok=False, error="the merger's answer was lost; enqueue the change again")
+        return MergeAnswer(event.buildset, ok=False, error="the merger's response was lost; enqueue the change again")
     build = event.outcome.build if isinstance(event, BuildEnded) else event.build
     outcome = BuildOutcome(build=build, error="the data that it returned was lost")
     return BuildEnded(event.buildset, event.job, outcome)

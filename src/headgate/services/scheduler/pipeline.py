@@ -128,7 +128,7 @@ class PipelineRunner:
                 if not self._state.queues and self._configuration.current() and self._without:
                     if not await ended(self._context, self.tenant, self.name, guard):
                         continue
-                    log.info("%s/%s is empty and gets deleted: %s", self.tenant, self.name, self._without)
+                    log.info("%s/%s is empty and is being deleted: %s", self.tenant, self.name, self._without)
                     pieces = [*self._semaphores.given_up(), *leftover(self._context, self._place, self._events)]
                     return await removed(self._context, pieces, [guard])
                 with self._semaphores.patience(stirs.nudge, left_ms(self._state, self._context.now_ms())):

@@ -362,7 +362,7 @@ def tell_of(actions: list[Action], after: State) -> None:
             case Merge(work=work) | Land(work=work) if (item := of.get(work.buildset)) is not None:
                 # People search the log for a change, so these lines carry its ids.
                 with about(change=item.change.id, item=item.id, buildset=work.buildset):
-                    text = "passed; landing it" if isinstance(action, Land) else "is to be tested"
+                    text = "passed; landing it" if isinstance(action, Land) else "will be tested"
                     log.info("%s %s", item.change.id, text)
             case Record(item=item, result=result):
                 buildset = item.buildset.id if item.buildset else ""

@@ -193,7 +193,7 @@ class EtcdBackend:
         except (msgspec.DecodeError, LookupError, TypeError, ValueError):
             name = self._keys.mark.decode()
             raise types.StoreError(
-                f"{self.address}: {name} has a value that Headgate does not write; nothing was written"
+                f"{self.address}: {name} has a value that Headgate did not write; nothing was written"
             ) from None
         if found > FORMAT:
             known = f"format {found}, this one knows {FORMAT}"

@@ -246,7 +246,7 @@ class EtcdLink:
         if _away(error):
             return Unavailable(text)
         if error.code() is grpc.StatusCode.NOT_FOUND and "lease" in text:
-            return SessionLost(f"{self.address}: the lease has run out")
+            return SessionLost(f"{self.address}: the lease has expired")
         if error.code() in _SHUT or "user name is empty" in text:
             return StoreError(f"{text}; use a user with access to the keys below {self.address.root or '/'}")
         if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "space" in text:

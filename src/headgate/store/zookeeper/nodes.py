@@ -360,6 +360,6 @@ def _known(mark: jute.ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> No
         document: Any = msgspec.json.decode(mark.value or b"") if mark else None
         found = int(document["headgate"])
     except (msgspec.DecodeError, LookupError, TypeError, ValueError):
-        raise StoreError(f"{address}: {OWN} has data that Headgate does not write; nothing was written") from None
+        raise StoreError(f"{address}: {OWN} has data that Headgate did not write; nothing was written") from None
     if found > FORMAT:
         raise StoreError(f"{address}: written by a newer Headgate (format {found}, this one knows {FORMAT}); upgrade")

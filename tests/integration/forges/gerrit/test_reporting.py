@@ -208,7 +208,7 @@ async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
     people.moves(change.number, "stable")
     await approved(people, change)
     answer = await gerrit.land(work, part)
-    assert answer == NotLanded(f"change {change.number} was tested on master, but is for stable now")
+    assert answer == NotLanded(f"change {change.number} was tested on master, but now targets stable")
     assert clone.shows("a", "stable") == ""
     now = await seen(gerrit, change)
     assert (now.key, now.branch, now.commit) == (here.key, "stable", here.commit)

@@ -290,7 +290,7 @@ async def test_an_endless_answer_is_cut():
 
     transport = httpx.MockTransport(lambda request: httpx.Response(200, content=endless()))
     server = ReferenceServer("https://zuul.example", "", transport, answer_max_bytes=5_000)
-    with pytest.raises(UserError, match="the answer is larger than 5 kB"):
+    with pytest.raises(UserError, match="the response is larger than 5 kB"):
         await compare_and_close({}, ONLY, server, lambda done, of: None)
 
 

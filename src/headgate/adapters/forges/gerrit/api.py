@@ -143,7 +143,7 @@ class GerritRest:
         try:
             return msgspec.json.decode(answer.removeprefix(_GUARD), type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise GerritAway(f"its answer to {path} is not what Gerrit sends: {error}") from error
+            raise GerritAway(f"its response to {path} is not what Gerrit sends: {error}") from error
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
         return await self._call("POST", path, (), msgspec.json.encode(body))
@@ -164,7 +164,7 @@ class GerritRest:
                     found = await _bounded(answer, most)
                 if answer.is_success:
                     if len(found) > ANSWER_MAX_BYTES:
-                        raise GerritAway(f"its answer to {path} has more than {ANSWER_MAX_BYTES} bytes")
+                        raise GerritAway(f"its response to {path} has more than {ANSWER_MAX_BYTES} bytes")
                     return found
         except TimeoutError as error:
             raise GerritAway(f"it has not answered {path} within {CALL_MAX_S:.0f} s") from error
@@ -185,7 +185,7 @@ async def _bounded(answer: httpx.Response, most: int) -> bytes:
 
 def _refused(path: str, answer: httpx.Response, text: str) -> NoReturn:
     status = answer.status_code
-    why = f"it answers {path} with {status}{f': {text}' if text else ''}"
+    why = f"it returned status {status} for {path}{f': {text}' if text else ''}"
     if answer.is_redirect:
         raise GerritRefused(status, f"{why}; redirects are not followed: set `baseurl` to the final address")
     if status in _PATIENCE or status >= 500:

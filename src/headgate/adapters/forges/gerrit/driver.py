@@ -265,7 +265,7 @@ async def submit(
         number = info.current.number if info.current is not None else "another one"
         return forge.NotLanded(f"patch set {change.patchset} was tested, but patch set {number} is the current one now")
     if info.branch != change.branch:
-        return forge.NotLanded(f"change {change.number} was tested on {change.branch}, but is for {info.branch} now")
+        return forge.NotLanded(f"change {change.number} was tested on {change.branch}, but now targets {info.branch}")
     if not forge.is_tested_on(work, change, await _head(mirror, change)):
         return forge.NotLanded(f"{change.branch} has moved since change {change.number} was tested", moved=True)
     try:
@@ -281,7 +281,7 @@ async def submit(
 
 
 def _why(change: Change, error: api.GerritConflict) -> str:
-    return f"Gerrit does not submit change {change.number}: {error}"
+    return f"Gerrit refused to submit change {change.number}: {error}"
 
 
 async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -> forge.MergeLanded:

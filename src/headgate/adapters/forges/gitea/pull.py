@@ -84,7 +84,7 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
     try:
         head, base = str(pull["head"]["sha"]), str(pull["base"]["ref"])
     except (LookupError, TypeError) as error:
-        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
     try:
         remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).content or []
     except ResponseTooLarge:  # all comments come in one answer, and anybody may write some: continue without them
@@ -98,7 +98,7 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
     try:
         return _pull(project, pull, remarks, reviews, statuses, branch)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
 
 
 async def _listed(client: GiteaClient, path: str, urgent: bool) -> list[Any]:

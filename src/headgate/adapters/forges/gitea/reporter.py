@@ -169,7 +169,7 @@ class GiteaLander:
         method = METHODS.get(forge.merge_mode(work, change))
         if method is None:
             return forge.NotLanded(
-                f"Gitea cannot merge as it was tested ({forge.merge_mode(work, change)}): set the project's "
+                f"Gitea cannot merge it the way it was tested ({forge.merge_mode(work, change)}): set the project's "
                 "merge-mode to merge, squash-merge or rebase"
             )
         try:
@@ -179,18 +179,19 @@ class GiteaLander:
             there = await self._there(change)
             if there["merged"]:
                 return await self._merged(work, change, there) or forge.NotLanded(
-                    f"it is merged already, with another head or into another branch than {change.branch}"
+                    f"it has already been merged, with another head or into a branch other than {change.branch}"
                 )
             if not forge.is_tested_on(work, change, head):
                 return forge.NotLanded(
-                    f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested", moved=True
+                    f"{change.branch} is at {head[:12] or 'no commit'}, but this change was tested on another commit",
+                    moved=True,
                 )
             base = str(there["base"]["ref"])
             if base != change.branch:
-                return forge.NotLanded(f"it was tested on {change.branch}, but is for {base} now")
+                return forge.NotLanded(f"it was tested on {change.branch}, but now targets {base}")
             return await self._merge(work, change, method)
         except (NotThere, ForgeDenied) as error:
-            return forge.NotLanded(f"Gitea does not merge it: {error}")
+            return forge.NotLanded(f"Gitea refused to merge it: {error}")
         # Gitea refuses even to read it, so nothing is known: wait rather than call the change unmergeable.
         except Rejected as error:
             raise forge.ReporterAway(f"{change.key} cannot be read: {error}") from error
@@ -228,18 +229,18 @@ class GiteaLander:
         reason = " ".join(str(error).split())
         if there["head"]["sha"] != change.commit:
             return forge.NotLanded(
-                f"Gitea does not merge it: its head is no longer {change.commit[:12]}, which was tested"
+                f"Gitea refused to merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
         if there["state"] != "open":
-            return forge.NotLanded("Gitea does not merge it: it is closed")
+            return forge.NotLanded("Gitea refused to merge it: it is closed")
         if isinstance(error, Rejected) and error.status == 405 and _NOT_READY in reason.lower():
             if self._patience.lasts(_head_of(change)):
-                raise forge.ReportPutOff(f"Gitea has not worked out whether it can be merged: {reason}")
+                raise forge.ReportPutOff(f"Gitea is still checking whether it can be merged: {reason}")
             return forge.NotLanded(
-                f"Gitea does not merge it: for {PATIENCE_S:.0f} s it has reported a conflict with {change.branch}, "
+                f"Gitea refused to merge it: for {PATIENCE_S:.0f} s it has reported a conflict with {change.branch}, "
                 f"or that it is still checking: {reason}"
             )
-        return forge.NotLanded(f"Gitea does not merge it: {reason}{_advice(error, reason)}")
+        return forge.NotLanded(f"Gitea refused to merge it: {reason}{_advice(error, reason)}")
 
     async def _merged(self, work: LandRequest, change: Change, there: Any) -> forge.MergeLanded | None:
         """Return the result of a merge of this very head into this very branch, if it is merged already."""

@@ -160,7 +160,7 @@ async def _read(client: GitHubClient, key: ForgeKey, project: str, number: int, 
         try:
             page = _pull(str(repository["nameWithOwner"]), pull)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
+            raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
         if found is not None and found.head != page.head:
             return None
         found = page if found is None else _joined(found, page, cursors)

@@ -246,7 +246,7 @@ class GitHubLander:
         method = METHODS.get(forge.merge_mode(work, change))
         if method is None:
             return forge.NotLanded(
-                f"GitHub cannot merge as it was tested ({forge.merge_mode(work, change)}): set the project's "
+                f"GitHub cannot merge it the way it was tested ({forge.merge_mode(work, change)}): set the project's "
                 "merge-mode to merge, squash-merge or rebase"
             )
         project = self._client.account.short(change.project)
@@ -256,14 +256,15 @@ class GitHubLander:
             head = await self._branches.head(change.project, change.branch)
             if not forge.is_tested_on(work, change, head):
                 return await self._merged(key, project, work, change) or forge.NotLanded(
-                    f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested", moved=True
+                    f"{change.branch} is at {head[:12] or 'no commit'}, but this change was tested on another commit",
+                    moved=True,
                 )
             base = await self._base(key, project, change)
             if base != change.branch:
-                return forge.NotLanded(f"it was tested on {change.branch}, but is for {base} now")
+                return forge.NotLanded(f"it was tested on {change.branch}, but now targets {base}")
             return await self._merge(key, project, work, change, method)
         except (GitHubAppNotInstalled, NotThere) as error:
-            return forge.NotLanded(f"GitHub does not merge it: {error}")
+            return forge.NotLanded(f"GitHub refused to merge it: {error}")
 
     async def _base(self, key: ForgeKey, project: str, change: Change) -> str:
         """Return the current target branch: the author may choose another one, and GitHub merges there."""
@@ -296,12 +297,12 @@ class GitHubLander:
         reason = " ".join(str(error).split())
         if isinstance(error, Rejected) and error.status == 409:
             return forge.NotLanded(
-                f"GitHub does not merge it: its head is no longer {change.commit[:12]}, which was tested"
+                f"GitHub refused to merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
         if isinstance(error, Rejected) and error.status == 405 and any(one in reason.lower() for one in _NOT_READY):
-            raise forge.ReportPutOff(f"GitHub has not worked out whether it can be merged: {reason}") from error
+            raise forge.ReportPutOff(f"GitHub is still checking whether it can be merged: {reason}") from error
         hidden = "" if self._tokens.reads_rules(project) else _HIDDEN
-        return forge.NotLanded(f"GitHub does not merge it: {reason}{_merge_advice(reason) or hidden}")
+        return forge.NotLanded(f"GitHub refused to merge it: {reason}{_merge_advice(reason) or hidden}")
 
     async def _merged(self, key: ForgeKey, project: str, work: LandRequest, change: Change) -> forge.MergeLanded | None:
         """Return the result of a merge of this very head into this very branch, if it is merged already."""

@@ -231,7 +231,8 @@ class GitLabLander:
         change, mode = part.change, forge.merge_mode(work, part.change)
         if mode not in SQUASHES:
             return forge.NotLanded(
-                f"GitLab cannot merge as it was tested ({mode}): set the project's merge-mode to merge or squash-merge"
+                f"GitLab cannot merge it the way it was tested ({mode}): "
+                "set the project's merge-mode to merge or squash-merge"
             )
         try:
             merge_request = await self._now(change)
@@ -240,15 +241,15 @@ class GitLabLander:
                 return done
             head = await self._branches.head(change.project, change.branch)
             if not forge.is_tested_on(work, change, head):
-                why = f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested"
+                why = f"{change.branch} is at {head[:12] or 'no commit'}, but this change was tested on another commit"
                 return forge.NotLanded(why, moved=True)
             return await self._merge(work, change, squash=SQUASHES[mode])
         except NotThere as error:
-            return forge.NotLanded(f"GitLab does not merge it: {error}")
+            return forge.NotLanded(f"GitLab refused to merge it: {error}")
         except GitLabUnauthorized as error:
             raise ReporterAway(f"GitLab rejects our token: {error}", TOKEN_AGAIN_S) from error
         except (ForgeDenied, Rejected) as error:
-            return forge.NotLanded(f"GitLab does not merge it: {error}")
+            return forge.NotLanded(f"GitLab refused to merge it: {error}")
 
     async def _now(self, change: Change) -> MergeRequestData:
         path = f"{self._client.account.path(change.project)}/merge_requests/{change.number}"
@@ -262,14 +263,14 @@ class GitLabLander:
         None: try to merge."""
         state, sha, target = merge_request["state"], merge_request["sha"], merge_request["target_branch"]
         if target != change.branch:
-            return forge.NotLanded(f"it was tested on {change.branch}, but is for {target} now")
+            return forge.NotLanded(f"it was tested on {change.branch}, but now targets {target}")
         if sha != change.commit:
             return forge.NotLanded(
-                f"GitLab does not merge it: its head is no longer {change.commit[:12]}, which was tested"
+                f"GitLab refused to merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
         if state == "merged":
             return await self._landed(work, change, merge_request)
-        return forge.NotLanded("GitLab does not merge it: it is closed") if state == "closed" else None
+        return forge.NotLanded("GitLab refused to merge it: it is closed") if state == "closed" else None
 
     async def _merge(self, work: LandRequest, change: Change, *, squash: bool) -> forge.MergeLanded | forge.NotLanded:
         path = f"/merge_requests/{change.number}/merge"
@@ -303,16 +304,16 @@ class GitLabLander:
             return done
         if isinstance(error, ForgeDenied):
             advice = f"let our account merge into {change.branch} (Settings, Repository, Protected branches)"
-            return forge.NotLanded(f"GitLab does not merge it: {error}; {advice}")
+            return forge.NotLanded(f"GitLab refused to merge it: {error}; {advice}")
         request = await look(self._client, change.project, int(change.number))
         rules = rule_book(request)
         if request.status in WAITS or any(rule.met is None for rule in rules):
             raise forge.ReportPutOff(f"{change.key} {rules[0].text}") from error
         if request.mergeable is False:
-            return forge.NotLanded(f"GitLab does not merge it: it conflicts with {change.branch}")
+            return forge.NotLanded(f"GitLab refused to merge it: it conflicts with {change.branch}")
         if request.draft:
-            return forge.NotLanded("GitLab does not merge it: it is a draft")
-        return forge.NotLanded(f"GitLab does not merge it: {'; '.join(f'it {rule.text}' for rule in rules) or error}")
+            return forge.NotLanded("GitLab refused to merge it: it is a draft")
+        return forge.NotLanded(f"GitLab refused to merge it: {'; '.join(f'it {rule.text}' for rule in rules) or error}")
 
     # --- result of the merge
 

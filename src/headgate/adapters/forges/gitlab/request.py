@@ -141,7 +141,7 @@ async def look(
                 jobs = await _jobs(client, project, merge_request, urgent)
         return _request(project, merge_request, approvals, remarks, jobs)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
 
 
 async def _remarks(client: GitLabClient, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:

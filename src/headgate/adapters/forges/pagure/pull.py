@@ -73,7 +73,7 @@ async def look(client: PagureClient, project: str, number: int, *, urgent: bool 
     try:
         return _pull(project, client.account.web, pull, flags["flags"] or [])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"its answer has an unexpected form: {error!r}"[:300]) from error
+        raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
 
 
 def _pull(project: str, web: str, pull: Mapping[str, Any], flags: list[Any]) -> PagurePull:

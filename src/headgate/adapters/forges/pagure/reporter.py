@@ -121,7 +121,7 @@ class PagureLander:
         change, mode = part.change, forge.merge_mode(work, part.change)
         if mode not in MODES:
             return forge.NotLanded(
-                f"Pagure cannot merge as it was tested ({mode}): set the project's merge-mode to merge"
+                f"Pagure cannot merge it the way it was tested ({mode}): set the project's merge-mode to merge"
             )
         try:
             # Read the head before the change: if it is merged in between, `_done` sees that.
@@ -131,18 +131,18 @@ class PagureLander:
             if done is not None:
                 return done
             if not forge.is_tested_on(work, change, head):
-                why = f"{change.branch} is at {head[:12] or 'no commit'}, on which this was not tested"
+                why = f"{change.branch} is at {head[:12] or 'no commit'}, but this change was tested on another commit"
                 return forge.NotLanded(why, moved=True)
             return await self._merge(work, change)
         except NotThere as error:
-            return forge.NotLanded(f"Pagure does not merge it: {error}")
+            return forge.NotLanded(f"Pagure refused to merge it: {error}")
         except PagureUnauthorized as error:
             # Pagure gives the same answer for an invalid token and for a missing right; this raises if it refuses the
             # token itself.
             await self._client.let_in()
-            return forge.NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
+            return forge.NotLanded(f"Pagure refused to merge it: {error}; {_advice(error)}")
         except ForgeDenied as error:
-            return forge.NotLanded(f"Pagure does not merge it: {error}; {_advice(error)}")
+            return forge.NotLanded(f"Pagure refused to merge it: {error}; {_advice(error)}")
         except Rejected as error:
             raise forge.ReporterAway(f"{change.key} cannot be read: {error}") from error
 
@@ -158,16 +158,16 @@ class PagureLander:
         if status == "Merged":
             if (head, branch) != (change.commit, change.branch):
                 return forge.NotLanded(
-                    f"it is merged already, with another head or into another branch than {change.branch}"
+                    f"it has already been merged, with another head or into a branch other than {change.branch}"
                 )
             return await self._landed(work, change)
         if branch != change.branch:
-            return forge.NotLanded(f"it was tested on {change.branch}, but is for {branch} now")
+            return forge.NotLanded(f"it was tested on {change.branch}, but now targets {branch}")
         if head != change.commit:
             return forge.NotLanded(
-                f"Pagure does not merge it: its head is no longer {change.commit[:12]}, which was tested"
+                f"Pagure refused to merge it: its head is no longer {change.commit[:12]}, which was tested"
             )
-        return forge.NotLanded("Pagure does not merge it: it is closed") if status != "Open" else None
+        return forge.NotLanded("Pagure refused to merge it: it is closed") if status != "Open" else None
 
     async def _merge(self, work: LandRequest, change: Change) -> forge.MergeLanded | forge.NotLanded:
         try:
@@ -178,13 +178,13 @@ class PagureLander:
             done = await self._done(work, change, there)
             if done is None and there.get("cached_merge_status") != CONFLICTS:
                 raise
-            return done or forge.NotLanded(f"Pagure does not merge it: it conflicts with {change.branch}")
+            return done or forge.NotLanded(f"Pagure refused to merge it: it conflicts with {change.branch}")
         except (ForgeDenied, NotThere, Rejected) as error:
             if isinstance(error, PagureUnauthorized):
                 await self._client.let_in()
             done = await self._done(work, change, await self._there(change))
             reason = " ".join(str(error).split())
-            return done or forge.NotLanded(f"Pagure does not merge it: {reason}; {_advice(error)}")
+            return done or forge.NotLanded(f"Pagure refused to merge it: {reason}; {_advice(error)}")
         return await self._taken(work, change)
 
     async def _taken(self, work: LandRequest, change: Change) -> forge.MergeLanded | forge.NotLanded:

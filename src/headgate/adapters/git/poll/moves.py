@@ -95,9 +95,9 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
         if ref.startswith((HEADS, *OURS)):
             continue
         if not ref.isprintable():
-            misfits.add(ref, "its name has characters that cannot be shown; it starts nothing")
+            misfits.add(ref, "its name has characters that cannot be shown; it starts no jobs")
         elif len(ref.encode()) > NAME_MAX_BYTES:
-            misfits.add(ref, f"its name has more than {NAME_MAX_BYTES} bytes; it starts nothing")
+            misfits.add(ref, f"its name has more than {NAME_MAX_BYTES} bytes; it starts no jobs")
         else:
             found[ref] = object
     if len(found) <= SEEN_MAX:
@@ -105,7 +105,7 @@ def watched(refs: Mapping[str, str], misfits: Misfits) -> dict[str, str]:
     # A fixed order selects the same refs at each poll; otherwise refs would appear to come and go.
     ordered = sorted(found, key=lambda ref: (not ref.startswith(TAGS), ref))
     for ref in ordered[SEEN_MAX:]:
-        misfits.add(ref, f"there are more than {SEEN_MAX:,} refs besides branches; it starts nothing")
+        misfits.add(ref, f"there are more than {SEEN_MAX:,} refs besides branches; it starts no jobs")
     return {ref: found[ref] for ref in ordered[:SEEN_MAX]}
 
 

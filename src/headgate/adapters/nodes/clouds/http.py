@@ -70,7 +70,7 @@ class Http:
                 async for piece in response.aiter_bytes():
                     read += piece
                     if len(read) > ANSWER_MAX_BYTES:
-                        raise CloudUnavailable(f"{host} answers more than {ANSWER_MAX_BYTES >> 20} MB")
+                        raise CloudUnavailable(f"{host} returned more than {ANSWER_MAX_BYTES >> 20} MB")
         except TimeoutError as error:
             raise CloudUnavailable(f"{host} has not answered within {max_s:.0f} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
@@ -146,7 +146,7 @@ def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             # An answer in an unexpected form must not look like a bug of Headgate, and even less like an empty answer.
             reason = one_line(f"{type(error).__name__}: {error}")
-            raise CloudUnavailable(f"the cloud's answer has an unexpected form ({reason})") from error
+            raise CloudUnavailable(f"the cloud's response has an unexpected form ({reason})") from error
 
     return checked
 

@@ -113,7 +113,7 @@ class FetchedImages:
                 client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as answer,
             ):
                 if answer.status_code != 200:
-                    raise NoFile(f"{_short(url)}: its server answers {answer.status_code}")
+                    raise NoFile(f"{_short(url)}: its server returned status {answer.status_code}")
                 if answer.headers.get("content-encoding", "identity") != "identity":
                     raise NoFile(f"{_short(url)}: its server compresses the file, which was not requested")
                 with to.open("wb") as file:

@@ -121,7 +121,7 @@ class Ec2:
             # At the top level of an answer, EC2 sends even an empty list. If the list is missing, the answer is
             # truncated or from another server; read as an empty list, it would mean that all machines are gone.
             if members not in answer:
-                raise CloudUnavailable(f"AWS EC2 answers {action} without {members}")
+                raise CloudUnavailable(f"AWS EC2 returned no {members} for {action}")
             found += query.listed(answer[members])
             following = answer.get("nextToken") or ""
             if not following:
@@ -130,7 +130,7 @@ class Ec2:
             if following == token:
                 break
             token = following
-        raise CloudUnavailable(f"AWS EC2 sends endless pages for {action}")
+        raise CloudUnavailable(f"AWS EC2 keeps sending more pages for {action}")
 
     async def every_instance(self, arguments: query.Arguments | None = None) -> list[dict[str, Any]]:
         """Return all instances, including those terminated within the last hour."""
@@ -166,7 +166,7 @@ class Ec2:
             token = answer.get("NextToken") or ""
             if not token:
                 return found
-        raise CloudUnavailable("AWS Service Quotas sends endless pages")
+        raise CloudUnavailable("AWS Service Quotas keeps sending more pages")
 
     async def _quotas(self, arguments: query.Arguments) -> dict[str, Any]:
         body, keys = msgspec.json.encode(arguments), await self.credentials.keys()
@@ -363,18 +363,18 @@ def _granted(answer: CloudResponse, call: str) -> query.AwsKeys:
         raise CloudUnavailable(str(error)) from error
     except (KeyError, TypeError, ValueError):
         # Without the answer, which may contain keys.
-        raise CloudUnavailable("AWS STS answers without usable keys") from None
+        raise CloudUnavailable("AWS STS returned no usable keys") from None
 
 
 def _of(answer: CloudResponse, where: str) -> query.AwsKeys:
     where = urlsplit(where).hostname or ""  # the rest of a container's address is a secret
     if answer.status >= 300:
-        raise CloudUnavailable(f"{where} answers {answer.status} to a request for keys")
+        raise CloudUnavailable(f"{where} returned status {answer.status} to a request for keys")
     try:
         lent = msgspec.json.decode(answer.body, type=_Machine)
         return query.AwsKeys(lent.AccessKeyId, lent.SecretAccessKey, lent.Token, _time(lent.Expiration))
     except (msgspec.DecodeError, ValueError):
-        raise CloudUnavailable(f"{where} answers without usable keys") from None
+        raise CloudUnavailable(f"{where} returned no usable keys") from None
 
 
 def _time(text: str) -> float:

@@ -174,12 +174,12 @@ def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
     """Return the XML of an answer. Raise AwsRefused, OverQuota, CloudUnavailable."""
     # Zero bytes mean UTF-16, in which the parser would find a document type that this search misses.
     if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
-        raise CloudUnavailable(f"{whose} answers with a document type, or in another encoding than its own")
+        raise CloudUnavailable(f"{whose} returned XML with a document type, or in an unexpected encoding")
     try:
         root = ElementTree.fromstring(answer.body) if answer.body else None  # noqa: S314 - without a document type there are no entities that grow
     except ElementTree.ParseError as error:
         if answer.status < 300:
-            raise CloudUnavailable(f"{whose} sends an incomplete answer: {error}") from error
+            raise CloudUnavailable(f"{whose} returned an incomplete response: {error}") from error
         root = None
     if answer.status < 300 and root is not None and name_of(root) != "Error":  # S3 may fail after the status 200
         return root
@@ -189,7 +189,7 @@ def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
 
 def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose: str = "AWS") -> Exception:
     """Return the port's error for an error of AWS: AwsRefused, AwsKeysExpired, OverQuota, CloudUnavailable."""
-    words = one_line(f"{whose} says {code}: {text}" if code else f"{whose} answers {status}")
+    words = one_line(f"{whose} says {code}: {text}" if code else f"{whose} returned status {status}")
     short = code.rpartition(".")[2]
     # Before BUSY, which also contains RequestExpired: a wrong clock looks like expired keys.
     if code in EXPIRED:

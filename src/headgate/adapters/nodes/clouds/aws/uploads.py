@@ -179,7 +179,7 @@ class Bucket:
             if _text(root, "IsTruncated") != "true":
                 return found
             mark = {name: _text(root, element) for name, element in marks.items()}
-        raise CloudUnavailable(f"{WHOSE_S3} sends endless pages of {members}")
+        raise CloudUnavailable(f"{WHOSE_S3} keeps sending more pages of {members}")
 
     async def remove(self, entry: BucketEntry) -> None:
         """Delete an object, or an unfinished upload; a missing one is no error."""
@@ -284,7 +284,7 @@ def _answer(answer: CloudResponse) -> dict[str, Any]:
     if answer.status < 300 and isinstance(decoded, dict):
         return decoded
     if answer.status < 300:
-        raise CloudUnavailable(f"{WHOSE_EBS} sends an incomplete answer")
+        raise CloudUnavailable(f"{WHOSE_EBS} returned an incomplete response")
     document = decoded if isinstance(decoded, dict) else {}
     # The header says `ThrottlingException:http://...`, the body `com.amazonaws.ebs#ThrottlingException`.
     code = (

@@ -143,7 +143,8 @@ class Api:
         # For example the login page of a proxy.
         if not isinstance(answer, dict) or 300 <= found.status < 400:
             raise CloudUnavailable(
-                f"{self._cluster.server} answers {found.status}, but not like Kubernetes: is the address right?"
+                f"{self._cluster.server} returned status {found.status}, but does not look like Kubernetes: "
+                "is the address correct?"
             )
         return found.status, answer
 
@@ -155,7 +156,7 @@ def path(base: str, kind: str, name: str = "", namespace: str = "") -> str:
 
 
 def _words(status: int, answer: Mapping[str, Any]) -> str:
-    return one_line(str(answer.get("message") or answer.get("reason") or f"it answers {status}"))
+    return one_line(str(answer.get("message") or answer.get("reason") or f"it returned status {status}"))
 
 
 def _refused(status: int, answer: Mapping[str, Any]) -> KubernetesRefused:

@@ -294,7 +294,7 @@ def _plugin_token(program: str, answer: bytes) -> tuple[str, float]:
         token, end = str(status.get("token") or ""), status.get("expirationTimestamp")
         until_s = datetime.fromisoformat(str(end)).timestamp() if end else float("inf")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CloudUnavailable(f"{program} does not answer like a credential plugin of Kubernetes") from error
+        raise CloudUnavailable(f"{program} does not behave like a Kubernetes credential plugin") from error
     if not token:
         raise CloudUnavailable(f"{program} provides no token; client certificates of plugins are not supported")
     return token, until_s

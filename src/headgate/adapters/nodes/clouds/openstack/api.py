@@ -84,9 +84,7 @@ class OpenStack:
         body = msgspec.json.encode({"auth": place.login})
         answer = await self._http.ask("POST", f"{url}/auth/tokens", {"content-type": "application/json"}, body)
         if answer.status in (401, 403, 404):
-            raise CloudUnavailable(
-                f"Keystone of {place.name} refuses the login of Headgate: it answers {answer.status}"
-            )
+            raise CloudUnavailable(f"Keystone of {place.name} rejected Headgate's login with status {answer.status}")
         token = answer.headers.get("x-subject-token", "")
         try:
             issued = msgspec.json.decode(answer.body)["token"] if answer.status < 300 else {}
@@ -96,7 +94,7 @@ class OpenStack:
             token = ""
         if not token:
             raise CloudUnavailable(
-                f"Keystone of {place.name} answers {answer.status} without a token", patience_s(answer.headers)
+                f"Keystone of {place.name} returned status {answer.status} without a token", patience_s(answer.headers)
             )
         found = {service: self._endpoint(catalog, names) for service, names in TYPES.items()}
         return OpenStackSession(token, until_s, {**{n: url for n, url in found.items() if url}, **place.endpoints})
@@ -170,9 +168,9 @@ class OpenStack:
             try:
                 return msgspec.json.decode(answer.body) if answer.body else None
             except msgspec.DecodeError as error:
-                raise CloudUnavailable(f"{whose} sends an incomplete answer: {one_line(str(error))}") from error
+                raise CloudUnavailable(f"{whose} returned an incomplete response: {one_line(str(error))}") from error
         text = _message(answer.body)
-        words = f"{whose} answers {answer.status}" + (f": {text}" if text else "")
+        words = f"{whose} returned status {answer.status}" + (f": {text}" if text else "")
         if answer.status in (429, 503):
             raise CloudUnavailable(words, patience_s(answer.headers))
         # For quotas, Nova answers 403, Neutron 409, and Cinder 413; only the text distinguishes them from other errors.
@@ -197,7 +195,7 @@ class OpenStack:
             answer = await self.call("GET", service, path, query=page_query)
             page = answer.get(members) if isinstance(answer, dict) else None
             if not isinstance(page, list):
-                raise CloudUnavailable(f"{self.place.name} ({service}) answers without {members}")
+                raise CloudUnavailable(f"{self.place.name} ({service}) returned no {members}")
             found += page
             # Nova and Cinder put links into `servers_links`, and Glance into `next`. A page with neither is the last
             # one.
@@ -209,7 +207,7 @@ class OpenStack:
             if following == marker:
                 break
             marker = following
-        raise CloudUnavailable(f"{self.place.name} ({service}) sends endless pages of {members}")
+        raise CloudUnavailable(f"{self.place.name} ({service}) keeps sending more pages of {members}")
 
     async def _servers(self) -> list[dict[str, Any]]:
         return await self.every("compute", "/servers/detail", "servers")

@@ -79,7 +79,7 @@ class Engine:
         except ValueError:
             found = None
         if done.status or not isinstance(found, list):
-            raise clouds.CloudUnavailable(f"{self._words[0]} {' '.join(words)}: {done.why or 'it answers no JSON'}")
+            raise clouds.CloudUnavailable(f"{self._words[0]} {' '.join(words)}: {done.why or 'it printed no JSON'}")
         return found
 
     async def inspected(self, name: str) -> dict[str, Any] | None:
@@ -93,7 +93,7 @@ class Engine:
         try:
             found: dict[str, Any] = json.loads(done.out)[0]
         except (ValueError, LookupError) as error:
-            raise clouds.CloudUnavailable(f"{self._words[0]} inspect {name}: it answers no JSON") from error
+            raise clouds.CloudUnavailable(f"{self._words[0]} inspect {name}: it printed no JSON") from error
         return found
 
 
