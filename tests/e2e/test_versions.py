@@ -74,6 +74,6 @@ def test_jobs_of_one_change_run_on_the_versions_that_they_ask_for(site: Headgate
     assert "Ansible 9 (ansible-core 2.16." in told["nine"]
     assert "localhost | runs 2.19." in told["any"], "which is beside Headgate"
     assert builds["eleven"]["result"] == "ERROR"
-    assert "asks for Ansible 11" in told["eleven"] and "headgate ansible install 11" in told["eleven"]
+    assert "requests Ansible 11" in told["eleven"] and "headgate ansible install 11" in told["eleven"]
     returned = site.get(f"/api/tenant/example/build/{builds['nine']['uuid']}")
     assert returned["result"] == "SUCCESS" and "POST-RUN END: good" in told["nine"]

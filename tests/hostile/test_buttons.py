@@ -101,7 +101,7 @@ async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(h
         await here.hub.mail.delivered()
         await until("it is begun", lambda: here.repository.check_runs)
         (run,) = here.repository.check_runs.values()
-        assert run.actions == [{"label": "Abort", "description": "Take it out of check", "identifier": "abort"}]
+        assert run.actions == [{"label": "Abort", "description": "Remove it from check", "identifier": "abort"}]
         (event,) = queued(made)
 
         await until("it is seen", lambda: not hints.length(made.context.mirror))

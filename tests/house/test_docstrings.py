@@ -15,19 +15,19 @@ VERBS = """
     Close Collect Combine Comment Commit Compare Compile Complete Compress Compute Configure Confine Connect
     Continue Control Convert Copy Count Crash Create Cut Decide Declare Decode Decompress Decrypt Define Delete
     Delimit Deliver Describe Detect Determine Digest Discard Discover Divide Do Draw Drive Drop Encode Encrypt End
-    Enqueue Enter Escape Estimate Evaluate Examine Excuse Expire Explain Export Extend Fail Fetch Fill Find Fire
-    Flag Follow Force Forget Format Forward Freeze Generate Give Grant Group Hand Handle Have Hear Hold Identify
-    Ignore Imitate Implement Import Indent Index Insert Inspect Install Interfere Join Judge Keep Kill Know Land
-    Launch Lead Learn Lease Leave Lend Let Limit List Listen Load Locate Lock Log Look Lose Make Manage Map Mark
-    Match Measure Merge Model Mount Move Name Note Notify Number Obey Observe Open Order Own Pack Park Parse Pass
-    Pause Perform Permit Plan Play Poke Poll Post Precede Prepare Print Probe Process Propose Protect Prove
-    Provide Publish Pull Push Put Query Queue Raise Read Reap Rebuild Receive Record Redirect Reduce Refuse
-    Register Relay Release Reload Remember Remind Remove Rename Render Renew Repair Replace Report Represent
-    Request Require Reserve Reset Resolve Restart Restore Restrict Resume Retry Return Review Revoke Run Say Scan
-    Seal Search See Select Send Serve Set Settle Shape Share Shorten Show Sign Simulate Skip Sort Speak Specify
-    Split Stack Stage Stand Start State Step Stop Store Stream Strike Submit Sum Summarise Supply Sweep Switch Tag
-    Take Talk Tell Test Timeout Trace Track Translate Trust Try Turn Undo Unlink Unregister Update Upload Use
-    Verify View Vote Wait Wake Warn Watch Withdraw Work Wrap Write Yield
+    Enqueue Enter Enumerate Escape Estimate Evaluate Examine Excuse Expire Explain Export Extend Fail Fetch Fill
+    Find Fire Flag Follow Force Forget Format Forward Freeze Generate Give Grant Group Hand Handle Have Hear Hold
+    Identify Ignore Imitate Implement Import Indent Index Insert Inspect Install Interfere Join Judge Keep Kill Know
+    Land Launch Lead Learn Lease Leave Lend Let Limit List Listen Load Locate Lock Log Look Lose Make Manage Map
+    Mark Match Measure Merge Model Mount Move Name Note Notify Number Obey Observe Offer Open Order Own Pack Park
+    Parse Pass Pause Perform Permit Plan Play Poke Poll Post Precede Prepare Print Probe Process Propose Protect
+    Prove Provide Publish Pull Push Put Query Queue Raise Read Reap Rebuild Receive Record Redirect Reduce Refuse
+    Register Relay Release Reload Remember Remind Remove Rename Render Renew Repair Replace Report Represent Request
+    Require Reserve Reset Resolve Restart Restore Restrict Resume Retry Return Review Revoke Run Say Scan Seal
+    Search See Select Send Serve Set Settle Shape Share Shorten Show Sign Simulate Skip Sort Speak Specify Split
+    Stack Stage Stand Start State Step Stop Store Stream Strike Submit Sum Summarise Supply Sweep Switch Tag Take
+    Talk Tell Test Timeout Trace Track Translate Trust Try Turn Undo Unlink Unregister Update Upload Use Verify View
+    Vote Wait Wake Warn Watch Withdraw Work Wrap Write Yield
 """
 """First words of docstrings.  Add yours if it is a verb in the imperative."""
 WORDS = frozenset(VERBS.split())

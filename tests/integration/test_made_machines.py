@@ -216,7 +216,7 @@ async def test_a_nodeset_that_is_too_large_to_be_written_down_fails_and_others_a
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         (build,) = (await running.history.result_of("greet", "check")).builds
         assert build.result == "NODE_FAILURE"
-        assert "its 151 machines cannot be recorded at once" in (build.error or "")
+        assert "its 151 machines cannot be recorded in one commit" in (build.error or "")
         push(repositories, text.replace(f"[{many}]", "box"))
         tenant = running.scheduler.tenants["example"]
         await running.until(lambda: len(flattened_nodesets(tenant.layouts.landed, "bare")[0].nodes[0].name) == 1)

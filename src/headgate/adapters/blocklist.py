@@ -15,7 +15,7 @@ ALWAYS = tuple(
         "0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4",  # this machine, link, multicast
         "198.18.0.0/15",  # builds
         # A metadata service gives the machine's cloud credentials to every program on that machine, including builds.
-        "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",  # metadata of clouds beside 169.254.169.254
+        "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32",  # metadata of clouds besides 169.254.169.254
         # Other notations and tunnels, because such an IPv6 address can stand for a denied IPv4 address.
         "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96",  # this machine, and IPv4 addresses in other notations
         "2001::/32", "2002::/16", "64:ff9b:1::/48",  # tunnels to IPv4 addresses

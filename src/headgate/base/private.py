@@ -30,7 +30,7 @@ def private_directory(path: Path, mode: int = DIRECTORY) -> None:
 
 
 def private_file(path: Path) -> None:
-    """Create an empty database file if it does not exist; SQLite gives the files beside it the same mode. Do nothing
+    """Create an empty database file if it does not exist; SQLite gives the files next to it the same mode. Do nothing
     if this user has no permission to open it. Raise OSError if it cannot be created for any other reason."""
     try:
         # Created before SQLite opens it, because SQLite would use the mode that the umask allows.

@@ -119,7 +119,7 @@ def either(name: str) -> Callable[[F], F]:
 def truth(name: str, without: str, help: str) -> Callable[[F], F]:
     """Take a value that is true, false, or not given: `--name`, `--name false`, `--without`."""
 
-    def decorate(command: Callable[..., Any]) -> Any:  # as above
+    def decorate(command: Callable[..., Any]) -> Any:  # any command of click
         @functools.wraps(command)
         def one(**values: Any) -> Any:
             if values.pop(without):

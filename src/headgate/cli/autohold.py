@@ -111,7 +111,7 @@ def show(config: str | None, url: str | None, tenant: str | None, form: str | No
 @_reason
 @click.argument("id")
 def delete(config: str | None, url: str | None, tenant: str | None, reason: str, id: str) -> None:
-    """Delete the autohold ID: hold no more builds for it, and release its held builds at once."""
+    """Delete the autohold ID: hold no more builds for it, and release its held builds immediately."""
     at = pages(config, url)
     query = f"?reason={quote(reason, safe='')}" if reason else ""
     at.delete(f"{at.of(tenant)}/autohold/{quote(id, safe='')}{query}")

@@ -124,7 +124,7 @@ def stop(where: Where, names: tuple[str, ...], reason: str) -> None:
 @_reason
 @_where
 def forget(where: Where, zone: str, reason: str) -> None:
-    """Forget the machines of ZONE whose executors are gone for good, so that jobs stop waiting for them."""
+    """Forget the machines of ZONE whose executors will not return, so that jobs stop waiting for them."""
     pages(*where).post(f"/api/zone/{quote(zone, safe='')}/forget", {"reason": reason})
     say(f"Zone {zone} now has only the machines of its running executors.")
 

@@ -262,7 +262,9 @@ def reconfigure(
 @_url
 @_tenant
 @click.option("--system", is_flag=True, help="Show actions on the system itself: processes, zones.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many at most.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Maximum number of actions to show."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON that the API returns.")
 def actions(config: str | None, url: str | None, tenant: str | None, system: bool, limit: int, as_json: bool) -> None:
     """Show the manual actions of people, latest first: when, who, what, why, and the result."""
@@ -310,7 +312,7 @@ def close(config: str | None, url: str | None, tenant: str | None, queue: str, r
 @click.option("--reason", default="", help="The reason, recorded with the action.")
 @click.argument("pipeline")
 def open_again(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
-    """Let changes land from PIPELINE again. Changes that passed in the meantime land at once."""
+    """Let changes land from PIPELINE again. Changes that passed in the meantime land immediately."""
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/open", {"pipeline": pipeline, "queue": queue, "reason": reason})
     say(f"{_what(pipeline, queue)} is open.")

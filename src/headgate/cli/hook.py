@@ -71,7 +71,7 @@ def hook(context: click.Context) -> None:
     "poking",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Notify Headgate of each push at once; FILE is the output of `headgate hook poke`.",
+    help="Notify Headgate of each push immediately; FILE is the output of `headgate hook poke`.",
 )
 @click.argument("repositories", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 def install(
@@ -92,8 +92,8 @@ def install(
     people need both hooks, and `approvals = bound` in the connection's settings. With --pages, ACCOUNT may approve for
     people who are logged in to the pages, as `people` in the connection's settings specifies.
 
-    With --poke, Headgate sees a push to a polled server at once. The command sends one test poke for each repository.
-    """
+    With --poke, Headgate sees a push to a polled server immediately. The command sends one test poke for each
+    repository."""
     if pages and not people:
         raise UserError("--pages needs --people ACCOUNT: without it, approvals carry no names")
     known = _settings(config) if page is None else None
@@ -139,7 +139,7 @@ def post_receive(page: str | None) -> None:
 @click.argument("connection")
 def poke(config: str | None, url: str | None, connection: str) -> None:
     """Print the poke hook: with it, the git server of CONNECTION notifies Headgate of each push, so that Headgate polls
-    at once.
+    immediately.
 
     The hook contains a secret derived from the connection's webhook_token: protect it like the token. Install it on
     the server with `headgate hook install --poke FILE`, or as hooks/post-receive.
@@ -357,7 +357,7 @@ def text_of(hooks: int, name: str) -> str | None:
         if not stat.S_ISREG(kind):
             return ""
         # Anyone with write access can put a FIFO under the name after the check; without O_NONBLOCK, opening it would
-        # block for ever.
+        # block forever.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with _open(name, flags, hooks) as found:
             return os.read(found, READ_MAX_BYTES).decode(errors="replace")

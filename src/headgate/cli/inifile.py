@@ -121,7 +121,7 @@ def filled(value: str, where: str, environment: Mapping[str, str]) -> str:
 
 
 def wrong_url(value: str) -> str:
-    """Return what is wrong with a value that is a malformed URL, or an empty string. The text does not quote the
+    """Return the problem with a value that is a malformed URL, or an empty string. The text does not quote the
     value, since URLs may contain passwords. Lists are not split, since passwords may contain commas."""
     if "://" not in value:
         return ""

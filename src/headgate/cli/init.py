@@ -25,7 +25,7 @@ from headgate.cli.settings import read
 from headgate.cli.terminal.say import say
 
 SETTINGS = ("headgate.conf", "tenants.yaml")
-"""Files that are written, beside the repositories."""
+"""Files that are written, besides the repositories."""
 REPOSITORIES = ("config", "hello")
 """Repositories of the example."""
 BRANCH = "master"

@@ -118,7 +118,7 @@ def _secret(settings: Settings, at: str) -> str:
 
 
 def retention_policy(settings: Settings) -> RetentionPolicy:
-    """Return how long logs and artifacts are kept."""
+    """Return the retention of logs and artifacts."""
     number = settings.number
     size = int(number("logs", "size_max_mb") * MB_BYTES)
     return RetentionPolicy(number("logs", "keep_days"), number("logs", "artifacts_keep_days"), size)
@@ -209,7 +209,7 @@ def _hidden(settings: Settings) -> tuple[Path, ...]:
 
 
 def _network(settings: Settings) -> NetworkChoice:
-    """Return what builds may reach on the network. Raise UserError."""
+    """Return the rules for the network access of builds. Raise UserError."""
     at = f"{settings.path}: [executor]"
     # An empty sandbox_network_trusted means the same as sandbox_network.
     every, trusted = (settings.get("executor", f"sandbox_network{which}") for which in ("", "_trusted"))

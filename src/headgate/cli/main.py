@@ -51,9 +51,9 @@ SECTIONS = {
     },
     "Intervene": {
         "enqueue": ("headgate.cli.control:enqueue", "Put a change into a pipeline."),
-        "dequeue": ("headgate.cli.control:dequeue", "Take a change out of a pipeline."),
+        "dequeue": ("headgate.cli.control:dequeue", "Remove a change from a pipeline."),
         "enqueue-ref": ("headgate.cli.control:enqueue_ref", "Put a branch, tag or other ref into a pipeline."),
-        "dequeue-ref": ("headgate.cli.control:dequeue_ref", "Take a ref out of a pipeline."),
+        "dequeue-ref": ("headgate.cli.control:dequeue_ref", "Remove a ref from a pipeline."),
         "promote": ("headgate.cli.control:promote", "Move changes to the head of their queue."),
         "cancel": ("headgate.cli.control:cancel", "Stop one build."),
         "rerun": ("headgate.cli.control:rerun", "Run one failed build again."),

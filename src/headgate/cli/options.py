@@ -365,7 +365,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
     "database": {
         "dburi": Option("text", "", "SQLAlchemy URL of the history database. Default: an SQLite file in state_dir."),
         "keep_days": Option(
-            "integer:0,100000", "0", "How long to keep finished buildsets and manual actions; 0: for ever."
+            "integer:0,100000", "0", "How long to keep finished buildsets and manual actions; 0: forever."
         ),
     },
 }

@@ -31,7 +31,7 @@ _force = click.option("--force", is_flag=True, help="Overwrite or withdraw someb
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 _url = click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
 _project = click.option(
-    "--project", default="", help="The project. Default: that of --remote in the current work tree."
+    "--project", default="", help="The project. Default: the project of --remote in the current work tree."
 )
 _repository_branch = click.option(
     "--branch", default="", help="The target branch. Default: the repository's default branch."
@@ -101,7 +101,7 @@ class WorkTree:
         return topic
 
     async def there(self, ref: str) -> There | None:
-        """Return what the ref currently proposes."""
+        """Return the proposal that the ref currently names."""
         commit = (await self.refs(ref)).get(ref)
         if commit is None:
             return None

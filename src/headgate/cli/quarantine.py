@@ -68,7 +68,7 @@ def show(config: str | None, url: str | None, id: str) -> None:
 @_reason
 @click.argument("ids", nargs=-1, required=True)
 def retry(config: str | None, url: str | None, reason: str, ids: tuple[str, ...]) -> None:
-    """Retry IDS, as `headgate quarantine list` prints them. A stopped part of the scheduler restarts at once."""
+    """Retry IDS, as `headgate quarantine list` prints them. A stopped part of the scheduler restarts immediately."""
     _act("retry", pages(config, url), reason, ids)
 
 
@@ -145,8 +145,8 @@ def _waiting(one: OutboxShape) -> str:
 @_reason
 @click.argument("names", nargs=-1, required=True)
 def retry_reports(config: str | None, url: str | None, reason: str, names: tuple[str, ...]) -> None:
-    """Retry NAMES at once: for a connection, all its waiting reports; for an id, a report in the quarantine. `headgate
-    reports list` prints both kinds of names."""
+    """Retry NAMES immediately: for a connection, all its waiting reports; for an id, a report in the quarantine.
+    `headgate reports list` prints both kinds of names."""
     _act_on_reports("retry", config, url, reason, names)
 
 

@@ -1,4 +1,4 @@
-"""Implement commands of the reference's client, which query the API for builds, buildsets, jobs and machines."""
+"""Implement commands of Zuul's client, which query the API for builds, buildsets, jobs and machines."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _by_ssh(settings: Settings, found: Mapping[str, str]) -> Access | None:
     if not paths:
         return None
     # BatchMode: nobody can answer a prompt. ControlPath: a shared master connection could use another connection's
-    # key. ServerAliveInterval: a dead server ends git instead of blocking it for ever.
+    # key. ServerAliveInterval: a dead server ends git instead of blocking it forever.
     options = {"BatchMode": "yes", "ControlPath": "none", "ServerAliveInterval": "30"}
     if "sshkey" in paths:
         # Without IdentitiesOnly, ssh offers the agent's keys first, and the server may map one of them to another user.
@@ -283,7 +283,8 @@ def known_connections(settings: Settings, at: dict[str, GitConnection]) -> dict[
 
 
 def speakers_of(settings: Settings) -> dict[str, Speaker]:
-    """Return how people approve on the pages, for each plain git connection. Raise UserError for an unknown [auth]."""
+    """Return the rules of approval on the pages, for each plain git connection. Raise UserError for an unknown
+    [auth]."""
     found = dict[str, Speaker]()
     for name, section in settings.connections.items():
         people = section.get("people", "")

@@ -128,7 +128,7 @@ _LOGS: dict[str, Option] = {
         "Seconds between two uploads of a running build's output. If the executor is killed, output since the last "
         "upload is lost.",
     ),
-    "keep_days": Option("integer:0,100000", "0", "How long to keep logs; 0: for ever."),
+    "keep_days": Option("integer:0,100000", "0", "How long to keep logs; 0: forever."),
     "artifacts_keep_days": Option(
         "integer:0,100000",
         "0",
@@ -173,7 +173,7 @@ _INVENTORY: dict[str, Option] = {
     "open_partitions": Option(
         "text", "", "Partitions open to credentials that name no partition, separated by spaces; `*`: all."
     ),
-    "cert_path": Option("path", "", "Certificate for gRPC and HTTP, PEM. Default: that of `[tls]`."),
+    "cert_path": Option("path", "", "Certificate for gRPC and HTTP, PEM. Default: the one in `[tls]`."),
     "key_path": Option("path", "", "Private key of `cert_path`."),
     "client_ca_path": Option("path", "", "CA of the certificates that clients must present. Default: they need none."),
     "service_name": Option("text", "runmachine-metadata", "Name under which clients find the service in etcd."),

@@ -33,7 +33,7 @@ SEARCHED = ("~/.config/headgate/headgate.conf", "/etc/headgate/headgate.conf")
 
 
 OWN_NODE = "/headgate"
-"""Headgate's node in ZooKeeper. The reference's own tree stays untouched beside it."""
+"""Headgate's node in ZooKeeper. Zuul's own tree, next to it, stays untouched."""
 
 
 class Idle(NamedTuple):

@@ -61,7 +61,7 @@ class LinkErrors:
 
 @dataclass(slots=True)
 class LayoutDefinitions:
-    """Hold everything that a tenant's configuration defines."""
+    """Hold all definitions of a tenant's configuration."""
 
     tenant: Tenant
     branches: dict[str, tuple[str, ...]]

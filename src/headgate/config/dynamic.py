@@ -33,7 +33,7 @@ STATIC = ("semaphore", "section", "provider")
 
 
 class LayoutRequest(msgspec.Struct, frozen=True):
-    """Hold what a chain of changes proposes, and what to freeze with it."""
+    """Hold the configuration that a chain of changes proposes, and the place whose job graph is frozen with it."""
 
     buildset: str
     """Id of the buildset that waits for this."""

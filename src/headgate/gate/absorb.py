@@ -50,8 +50,8 @@ def _concerned(event: TriggerEvent, world: World) -> list[Change]:
 
 
 def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: World, actions: list[Action]) -> State:
-    """Return the state with an item for the occasion. If the occasion cannot start anything, record a failure at once,
-    so that anybody who waits for it learns why."""
+    """Return the state with an item for the occasion. If the occasion cannot start anything, record a failure
+    immediately, so that anybody who waits for it learns why."""
     change = event.change
     # The item may exist already if the event was absorbed before.
     after = state if occasion.problem else enqueue(state, change, event.id, world, actions)

@@ -75,7 +75,7 @@ class Schema:
 
     def _document(self, object: Object) -> dict[str, Any]:  # JSON
         """Return the object as schemas see it, with values of the declared types. A provider has its type and
-        parent beside the name, and its project only if that is declared, because definitions of runm-metadata do
+        parent besides the name, and its project only if that is declared, because definitions of runm-metadata do
         not have one."""
         properties = {key: self._typed(key, value) for key, value in object.properties.items()}
         document: dict[str, Any] = {"partition": object.partition, "name": object.name, "uuid": object.uuid}  # JSON
@@ -144,7 +144,7 @@ def _parsed(text: str) -> dict[str, Any] | bool:  # JSON
 
 
 def _fields(document: dict[str, Any] | bool) -> frozenset[str]:  # JSON
-    """Return the keys that are declared beside `properties`."""
+    """Return the keys that are declared besides `properties`."""
     found = document.get("properties") if isinstance(document, dict) else None
     return frozenset(found) if isinstance(found, dict) else frozenset()
 

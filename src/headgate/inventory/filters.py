@@ -22,7 +22,7 @@ ORDERS: Mapping[str, Callable[[Decimal, Decimal], bool]] = {
 EXPRESSION_FIELDS = ("partition", "type", "project", "uuid", "name")
 """Fields that an expression may name; every other name is a property."""
 PLAIN_FIELDS = ("name", "uuid", "type", "project", "partition")
-"""Fields by which objects can be sorted, beside properties."""
+"""Fields by which objects can be sorted, besides properties."""
 KEYED_FIELDS = ("properties.", "numbers.")
 """Prefixes of a property key in the field of a sort."""
 _SIGN = re.compile("[<>]=?|=")

@@ -17,7 +17,7 @@ PRECEDENCE = 200
 """The default precedence; lower goes first, as among builds."""
 PRECEDENCE_MAX = 1_000
 AGING_MS = 600_000
-"""Time after which a waiting lease moves one level (100) ahead of later ones, so that none waits for ever."""
+"""Time after which a waiting lease moves one level (100) ahead of later ones, so that none waits forever."""
 DURATION_MIN_S, DURATION_MAX_S = 1, 30 * 24 * 3_600
 SEARCH_SIZE_MAX_BYTES = 2_000
 AMOUNTS_MAX = 16
@@ -214,8 +214,8 @@ def never(quota: Quota, lease: ObjectLease) -> str:
 
 
 def weight(quota: Quota, lease: ObjectLease) -> Decimal:
-    """Return how much a lease counts for a quota. The lease of a whole object takes all of its properties, although it
-    names no amounts."""
+    """Return the amount that a lease counts towards a quota. The lease of a whole object takes all of its properties,
+    although it names no amounts."""
     if not quota.property:
         return Decimal(1)
     total = lease.properties.get(quota.property, "") if lease.exclusive else ""

@@ -105,7 +105,7 @@ class PublishedObjectsPlace(Dir):
 
 
 class OccasionPlaces(Dir):
-    """Hold what the messages, or the objects, of one connection have started."""
+    """Hold the items that the messages, or the objects, of one connection have started."""
 
     taken = place(
         OccasionProgress,

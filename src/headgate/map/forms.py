@@ -26,7 +26,7 @@ class Form(Generic[V]):
 
     - `key`: the field that names the place, and is not stored in the record.
     - `named`: field -> the key of the contained value, which has a place of its own.
-    - `apart`: fields that, unless empty, are stored beside the record, each in a place of its own.
+    - `apart`: fields that, unless empty, are stored next to the record, each in a place of its own.
     - `below`: fields whose values are found below the place.
     - `spread`: the field whose own fields are stored in the record; if the first of these is None, the field is None.
     """

@@ -101,7 +101,7 @@ class Cleanup(Dir):
 
 
 class Components(Dir):
-    """Hold one entry per component, as long as its process runs."""
+    """Hold one entry per component, while its process runs."""
 
     executor = place(records.ComponentRecord, "Runs builds.", by="executor", node="ephemeral sequence")
     launcher = place(
@@ -316,7 +316,7 @@ class TenantDir(Dir):
 
 
 class Map(Dir):
-    """Hold everything of the gate. To reset the system, delete this entire tree: open changes are read again from
+    """Hold the entire state of the gate. To reset the system, delete this entire tree: open changes are read again from
     git."""
 
     def __init__(self, path: str = ROOT) -> None:

@@ -130,7 +130,7 @@ class ConnectionQueue(Dir):
     hints = below(HintsQueue, seed=False)
     election = place(
         Empty,
-        "Elects the scheduler that forwards the events to tenants; other programs have it beside `events`.",
+        "Elects the scheduler that forwards the events to tenants; other programs have it next to `events`.",
         by="scheduler",
         node="lock",
     )
@@ -214,7 +214,7 @@ class RequestQueue(Dir):
         Raw, "Exists once the result is complete; the submitter watches it.", by="worker, scheduler, web", node="keyed"
     )
     waiters = place(
-        Raw, "Exists as long as the submitter waits for the result.", by="scheduler, web", node="ephemeral keyed"
+        Raw, "Exists while the submitter waits for the result.", by="scheduler, web", node="ephemeral keyed"
     )
 
     @cached_property
@@ -327,8 +327,8 @@ class History(Dir):
 
 
 class QuarantinePlace(Dir):
-    """Hold what was quarantined because handling it raised an error: events, changes, damaged records, stopped
-    works."""
+    """Hold the entries that were quarantined because handling them raised an error: events, changes, damaged records,
+    stopped works."""
 
     records = place(
         Quarantined,

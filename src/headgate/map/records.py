@@ -50,7 +50,7 @@ class ComponentFacts(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()
     """Labels that the component's machines serve."""
     places: int = 0
-    """Limit on the requests that the component processes at once."""
+    """Limit on the requests that the component processes concurrently."""
     accepting: bool = True
     why: str = ""
     """Why the component does not accept work at the moment."""
@@ -120,13 +120,13 @@ class OutboxCommand(msgspec.Struct, frozen=True):
     """Record a person's order for the reports that wait for one connection."""
 
     do: str
-    """retry (at once) | drop"""
+    """retry (immediately) | drop"""
 
 
 class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Record an entry of the quarantine: something whose handling repeatedly raised an error.
 
-    A retry puts an event back at the end of its queue, and restarts a work at once.
+    A retry puts an event back at the end of its queue, and restarts a work immediately.
     """
 
     kind: str

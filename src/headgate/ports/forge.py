@@ -25,7 +25,8 @@ __all__ = ["ButtonOrder", "Hint", "Protection", "ReportPutOff", "ReportRefused",
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """Hold what one poll of the repositories found: new states of changes, and the events that describe the difference.
+    """Hold the result of one poll of the repositories: new states of changes, and the events that describe the
+    difference.
 
     The two belong together: they are stored in one commit.
     """
@@ -63,7 +64,7 @@ class ByProject(Protocol):
 
 
 def of_project(known: Mapping[str, ChangeState], project: str) -> dict[str, ChangeState]:
-    """Return what is known about the changes of a project, without reading other projects if `known` allows that."""
+    """Return the known states of the changes of a project, without reading other projects if `known` allows that."""
     # A connection may know very many changes, but a poll concerns those of one project.
     if isinstance(known, ByProject):
         return dict(known.of_project(project))
@@ -236,6 +237,6 @@ def tested_tree(work: LandRequest, change: Change) -> str:
 
 
 def merge_mode(work: LandRequest, change: Change) -> str:
-    """Return how the change was merged for the test: merge, squash-merge, cherry-pick, rebase."""
+    """Return the merge mode of the test: merge, squash-merge, cherry-pick, rebase."""
     own = (one.mode for one in work.state.chain if (one.project, one.commit) == (change.project, change.commit))
     return next(own, "merge")

@@ -21,7 +21,7 @@ class ForgeLimits(Protocol):
     """Share the limits of one connection."""
 
     def known(self, account: str) -> QuietUntil:
-        """Return what other processes have learned about an account, without any request."""
+        """Return the limits of an account that other processes have learned, without any request."""
         ...
 
     def learned(self, account: str, quiet: QuietUntil) -> None:

@@ -95,7 +95,7 @@ class Poster(Protocol):
         ...
 
     async def partition_count(self, queue: str) -> int:
-        """Return how many partitions the queue has. Raise QueueGone."""
+        """Return the number of the queue's partitions. Raise QueueGone."""
         ...
 
     async def post_many(

@@ -1,4 +1,4 @@
-"""Define observers, which collect metrics and traces. An observer must return at once and never fail."""
+"""Define observers, which collect metrics and traces. An observer must return immediately and never fail."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class Secrets(Protocol):
         ...
 
     async def unsealed(self, sealed: Sealed) -> bytes:
-        """Return what was sealed. Values in it that look like encrypted secrets of a project are not decrypted. Raise
-        SecretError."""
+        """Return the data that was sealed. Values in it that look like encrypted secrets of a project are not
+        decrypted. Raise SecretError."""
         ...
 
 

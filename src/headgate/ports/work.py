@@ -79,11 +79,12 @@ class Contact(Protocol):
         ...
 
     def begun(self) -> None:
-        """Note that the preparation is done and the first command of the build is about to start. Return at once."""
+        """Report that the preparation is done and the first command of the build is about to start. Return
+        immediately."""
         ...
 
     def fails(self) -> None:
-        """Note that the build is certain to fail, although it still runs. Return at once."""
+        """Report that the build is certain to fail, although it still runs. Return immediately."""
         ...
 
     def holding(

@@ -95,7 +95,7 @@ class Worker:
             over.set()
 
         async def work() -> None:
-            # Each line holds one lease at a time, so there are as many as partitions may be processed at once.
+            # Each line holds one lease at a time, so there are as many as partitions may be processed concurrently.
             lines = [self._line(http, one, over) for one in self._jobs for _ in range(one.concurrency)]
             await run_until(asyncio.Event(), *lines)
             ended.set()
@@ -184,7 +184,7 @@ class Worker:
         except (StopWorker, Stuck):
             raise
         except Exception as error:
-            log.info("%s: try %s of message %s failed: %r", of.queue, one.attempt, one.message_id, error)
+            log.info("%s: attempt %s at message %s failed: %r", of.queue, one.attempt, one.message_id, error)
             failure |= {"error": error_text(error), "reject": isinstance(error, Reject)}
             if isinstance(error, RetryLater):
                 failure["retry_after"] = retry_after_s(error)

@@ -30,7 +30,7 @@ PRIORITY = re.compile(r"high|normal|low|[1-9][0-9]?")
 PATIENCE_S = 60.0
 """Age in seconds beyond which a message that waits behind higher priorities is late."""
 LATE_EVERY = 5
-"""While there are late messages, one message in this many of a strand is a late one."""
+"""While a strand has late messages, one of this many messages is taken from them."""
 
 
 class QueuePartition(NamedTuple):
@@ -106,8 +106,8 @@ def priority_named(name: str, priorities: int) -> int:
 
 
 def shape_for(priority: str, partition: int | None = None) -> tuple[int, int]:
-    """Return how many partitions and priorities a queue gets when a post with this priority and partition creates
-    it."""
+    """Return the numbers of partitions and priorities of a queue that a post with this priority and partition
+    creates."""
     if not priority:
         return partition or 1, 1
     priorities = max(PRIORITIES_USUAL, int(priority) if priority.isdecimal() else 0)
@@ -119,8 +119,8 @@ class Next(NamedTuple):
 
     which: int
     passed: int
-    """Messages in a row that were not chosen for being late, counting this one; 0 when this one is. At most
-    LATE_EVERY."""
+    """Number of consecutive messages that were not chosen for being late, including this one; 0 if this one was. At
+    most LATE_EVERY."""
 
 
 def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patience_s: float = PATIENCE_S) -> Next | None:
@@ -139,13 +139,13 @@ def comes_next(since_ms: Sequence[int | None], now_ms: int, passed: int, patienc
         for index in waiting[1:]
         if (since := since_ms[index]) is not None and now_ms - since > patience_s * 1000
     ]
-    # `passed` never grows beyond LATE_EVERY, so a late message is due at once after a long time without any.
+    # `passed` never grows beyond LATE_EVERY, so a late message is due immediately after a long time without any.
     return Next(min(late)[1], 0) if late and passed + 1 >= LATE_EVERY else Next(first, min(passed + 1, LATE_EVERY))
 
 
 def assign(workers: Collection[str], partitions: Iterable[L], held: Mapping[L, str]) -> dict[str, tuple[L, ...]]:
-    """Map each worker to the partitions that it should have, sorted. `held` says who has which one now; owners that
-    are not in `workers` do not count.
+    """Map each worker to the partitions that it should have, sorted. `held` maps partitions to their current owners;
+    owners that are not in `workers` do not count.
 
     Every worker computes the assignment on its own from its view of the store; only the owner entries in the store
     decide which worker holds a partition. From a balanced state a joining or leaving worker moves at most

@@ -33,7 +33,7 @@ class Policy:
     time_limit_s: float = 0.0
     """Time limit for one message or batch; 0 means none."""
     batch: int = 1
-    """Messages that a job receives at once; above 1 it receives a list."""
+    """Messages that a job receives in one call; above 1 it receives a list."""
 
     def __post_init__(self) -> None:
         for name, low, high in (

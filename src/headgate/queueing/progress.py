@@ -15,7 +15,7 @@ from headgate.queueing.ids import START, Position, parse_last, position_of, tick
 from headgate.queueing.policy import Policy
 
 UNSURE_MORE = 2
-"""Attempts above the limit of deaths after which a message is given up, if some of them may not have begun."""
+"""Attempts beyond the limit of deaths before a message is given up, if some of the attempts may never have begun."""
 PARKED_MAX = 100
 """Limit on the failed messages of one partition that wait for their next attempt; when it is reached, the partition
 waits instead."""
@@ -56,12 +56,12 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def begun(self) -> int:
-        """Return how many attempts certainly reached a job."""
+        """Return the number of attempts that certainly reached a job."""
         return self.failed + self.died + self.lost + self.left + sum(one.handed for one in self.unheard)
 
     @property
     def recorded(self) -> int:
-        """Return how many attempts may have started."""
+        """Return the number of attempts that may have started."""
         return self.begun + sum(not one.handed for one in self.unheard)
 
     def opened(self, by: str, *, handed: bool = False) -> Tally:
@@ -104,7 +104,7 @@ class Tally(msgspec.Struct, frozen=True, omit_defaults=True):
             return self.error or f"its job failed {self.failed} times"
         if died >= policy.deaths_max:
             return f"its process disappeared {died} times"
-        # Otherwise a message that ends the process while it is handed over would be tried for ever.
+        # Otherwise a message that ends the process while it is handed over would be tried forever.
         if unsure and died + unsure >= policy.deaths_max + UNSURE_MORE:
             return f"its process disappeared {died + unsure} times at the start"
         if self.lost >= policy.losses:
@@ -144,7 +144,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Id of the message after `last` whose attempts are counted: it failed, or the outcome of its last attempt is
     unknown."""
     attempts: int = 0
-    """How many attempts at `attempted` have started."""
+    """Number of attempts at `attempted` that have started."""
     tally: Tally | None = None
     """The tally of `attempted`, or None in a record of a version that only counted."""
     failed: str = ""

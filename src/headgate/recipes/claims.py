@@ -55,7 +55,7 @@ class Claim:
 
     @property
     def result_path(self) -> str:
-        """Return the path to which `complete` writes the result; `pause` writes its own beside it."""
+        """Return the path to which `complete` writes the result; `pause` writes its own result next to it."""
         return f"{self.places.result_data}/{self.request.id}"
 
     async def complete(self, answer: Sequence[Op], result: bytes | None = None) -> bool:
@@ -116,7 +116,7 @@ class Claim:
         return wanted
 
     async def release(self) -> None:
-        """Give the request back unfinished; another worker may claim it at once. A paused request stays paused."""
+        """Give the request back unfinished; another worker may claim it immediately. A paused request stays paused."""
         entry = await answered(self.session, lambda: self.store.get(self.seen.path))
         ops: list[Op] = [Delete(self.guard.path)]
         if entry is not None:
@@ -146,7 +146,7 @@ class Claim:
         await answered(self.session, commit)
 
     def wanted(self, mirror: Mirror) -> str:
-        """Return what the submitter wants according to the mirror: run, resume or cancel."""
+        """Return the submitter's current wish according to the mirror: run, resume or cancel."""
         entry = mirror.get(self.seen.path)
         return "cancel" if entry is None else self._decode(entry).wanted
 

@@ -4,10 +4,9 @@ They are JSON that an operator can read. JSON above PLAIN_MAX_BYTES is compresse
 magic number.
 
 A type with `to_wire` and `from_wire` has its own wire format, which other programs know. When the format of a record
-changes, its type supports the old one beside the new: `to_format(number)` returns the record for readers of that
-format, `of_format(number, plain)` decodes a record written in it. Bytes of a format above 1 begin with its number,
-so that a program that does not know the format reports that instead of misreading the record.
-"""
+changes, its type supports the old form alongside the new one: `to_format(number)` returns the record for readers of
+that format, `of_format(number, plain)` decodes a record written in it. Bytes of a format above 1 begin with its number,
+so that a program that does not know the format reports that instead of misreading the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wait for a store that does not answer, as long as this process may still own its locks and leases."""
+"""Wait for a store that does not answer, while this process may still own its locks and leases."""
 
 from __future__ import annotations
 

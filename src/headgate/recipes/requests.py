@@ -1,9 +1,8 @@
 """Let one process request work that another performs; only one worker at a time performs a request.
 
-A request is small; its parameters lie beside it. A worker claims it with a lock of its own session: when the worker
-dies, the lock disappears and another worker may claim the request. The answer and the end of the request are one
-commit.
-"""
+A request is small; its parameters are stored next to it. A worker claims it with a lock of its own session: when the
+worker dies, the lock disappears and another worker may claim the request. The answer and the end of the request are one
+commit."""
 
 from __future__ import annotations
 

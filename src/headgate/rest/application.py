@@ -39,9 +39,10 @@ class WebApplication:
         refused: Callable[[Exception, Scope], Awaitable[None]] | None = None,
         body_max_bytes: int = BODY_MAX_BYTES,
     ) -> None:
-        """Take handlers and shared objects: a parameter annotated with the class of one of `shared` receives that
-        object. The guard is called before any handler. `headers` are added to every response that does not set
-        them. `answers` make the responses to exceptions; `refused` is called with each exception first."""
+        """Create an application from handlers and shared objects: a parameter annotated with the class of one of
+        `shared` receives that object. The guard is called before any handler. `headers` are added to every response
+        that does not set them. `answers` make the responses to exceptions; `refused` is called with each exception
+        first."""
         self.handlers = tuple(handlers)
         self._guard, self._refused, self._body_max_bytes = guard, refused, body_max_bytes
         self._headers = dict(headers or {})
@@ -122,7 +123,7 @@ class WebApplication:
         return answer
 
     def _answer_of(self, request: HttpRequest, error: Exception) -> responses.Response:
-        # The most specific class wins; `Exception` always has an answer.
+        # The most specific class wins; `Exception` always has a response.
         kind = next(kind for kind in type(error).__mro__ if kind in self._answers)
         return self._answers[kind](request, error)
 

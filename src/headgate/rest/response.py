@@ -137,7 +137,8 @@ class HTTPException(HeadgateError):
         headers: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | Sequence[Mapping[str, str]] | None = None,  # JSON
     ) -> None:
-        """Take `extra` as further members of the answer, or as the errors of single parts of the request."""
+        """Create the error. `extra` holds further members of the response, or the errors of single parts of the
+        request."""
         self.status_code = status_code or self.status_code
         self.detail = detail or HTTPStatus(self.status_code).phrase
         self.headers, self.extra = headers, extra

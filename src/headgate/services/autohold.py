@@ -1,4 +1,4 @@
-"""Hold everything that failed builds used, on executors, until a scheduler marks the hold as expired.
+"""Hold the files and machines of failed builds, on executors, until a scheduler marks the hold as expired.
 
 The store alone determines what is held at any moment. Executors and launchers reconcile their state with it, so none of
 them needs to remember anything.
@@ -194,7 +194,7 @@ def _description(request: HoldRequest, build: HeldBuild) -> str:
 
 
 class Expiring:
-    """Mark expired holds for release, and delete finished requests. Several processes may do so at once."""
+    """Mark expired holds for release, and delete finished requests. Several processes may do so at the same time."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -323,7 +323,7 @@ class Tenancy(Mapping[str, Configuration]):
 
     @property
     def file(self) -> TenantFile:
-        """Return what the file contains."""
+        """Return the contents of the file."""
         self._now()
         return self._file
 

@@ -1,4 +1,4 @@
-"""Hold what every service shares."""
+"""Define the context that all services of a process share."""
 
 from __future__ import annotations
 
@@ -80,7 +80,8 @@ class PageAddress:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Hold what one process shares: its store, its mirror, its clock, its settings and its connections."""
+    """Hold the resources that one process shares: its store, its mirror, its clock, its settings and its
+    connections."""
 
     store: Store
     mirror: Mirror

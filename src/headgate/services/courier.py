@@ -106,7 +106,7 @@ class Courier:
                     await self._round(guard, part)
 
     async def _heed(self, guard: At) -> None:
-        """Carry out a person's command: retry reports at once, or drop the waiting ones."""
+        """Carry out a person's command: retry reports immediately, or drop the waiting ones."""
         entry = self.context.mirror.get(self._place.command.path)
         if entry is None:
             return
@@ -354,5 +354,5 @@ def outbox(context: Context, connection: str) -> Outbox:
 
 
 def wanted(context: Context, connection: str, do: str) -> Sequence[Op]:
-    """Return operations that retry (`do`) waiting reports at once, or drop them, for the caller's commit."""
+    """Return operations that retry (`do`) waiting reports immediately, or drop them, for the caller's commit."""
     return [context.map.reports(connection).command.put(OutboxCommand(do))]

@@ -46,7 +46,7 @@ STATES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSettings:
-    """Hold which builds an executor accepts, and how many."""
+    """Define which builds an executor accepts, and how many."""
 
     builds_max: int
     zone: str = ""
@@ -57,7 +57,8 @@ class ExecutorSettings:
     lacks: Collection[str] = ()
     """Display names of the features that its builds lack."""
     beginning_max: int = 0
-    """Limit of builds that begin at once, and half as many of one project; 0 means no limit. See `RequestWorker`."""
+    """Limit on the builds that start concurrently; one project may start half as many. 0 means no limit. See
+    `RequestWorker`."""
     held_max: int = 0
     """Limit on the held builds."""
     containers: bool = False

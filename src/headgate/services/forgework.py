@@ -35,7 +35,7 @@ TAKEN_MAX = 1_000
 LAND = "land"
 """Kind of a report, in addition to the phases of a pipeline: the request to merge a change."""
 HOLDS_MS = 10_000
-"""Time for which a forge's answer is valid: a merger may start late, or its repository may not answer at once."""
+"""Time for which a forge's answer is valid: a merger may start late, or its repository may not answer immediately."""
 LAND_MAX_MS = 3_600_000
 """Time for which a merge is retried that the forge delays; after that the landing fails."""
 SEEN_MAX_MS = 60_000

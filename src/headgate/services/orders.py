@@ -36,7 +36,7 @@ async def ask(
     context: Context, session: Session, stream: Stream[E], request: Callable[[str], E], besides: Sequence[Op] = ()
 ) -> ManagementResult:
     """Submit a request and return its outcome. `request` creates the request from the path of its result. The same
-    commit also makes the operations `besides`. Raise Unanswered or SessionLost."""
+    commit also includes the operations `besides`. Raise Unanswered or SessionLost."""
     place, mirror = context.map.results.management, context.mirror
     path = place.inside(fresh())
     events = stream.append(request(path))
@@ -56,7 +56,7 @@ async def ask(
             while (entry := mirror.get(path)) is not None and entry.value == waiting.value:
                 await mirror.moved(mirror.moves)
         if entry is None:
-            raise Unanswered("the answer was lost; check the status for the result")
+            raise Unanswered("the response was lost; check the status for the result")
         return place.decode(entry.value)
     except TimeoutError:
         text = f"no scheduler handled it within {ANSWER_WAIT_MAX_S:.0f} s; it stays queued until one does"
@@ -102,7 +102,7 @@ async def ordered(
     context: Context, tenant: str, change: Callable[[TenantState], TenantState], besides: Sequence[Op] = ()
 ) -> TenantState:
     """Apply `change` to the tenant's state, and return the new state once this mirror shows it. The same commit also
-    makes the operations `besides`. `change` may be called more than once."""
+    includes the operations `besides`. `change` may be called more than once."""
     place = context.map.events.tenant(tenant).state
 
     async def body(txn: Txn) -> TenantState:

@@ -246,8 +246,8 @@ async def tended(context: Context, what: str, run: Run, session: Session, tenant
     """Run a task until it ends. If it raises an error, start it again after a growing pause, so that its defect, or a
     damaged record that it needs, affects nothing else. Raise SessionLost, GuardLost or Unavailable.
 
-    After a few failures, the quarantine shows the task until it runs without errors; a retry there starts it at once.
-    """
+    After a few failures, the quarantine shows the task until it runs without errors; a retry there starts it
+    immediately."""
     await _SupervisedWork(context, what, run, tenant).run(session)
 
 
@@ -277,7 +277,7 @@ class _SupervisedWork:
                     tries, pause_s = 0, PAUSE_FIRST_S
                 tries += 1
                 self._tell(error, pause_s)
-                # A damaged record needs a person's repair, so it is shown at once.
+                # A damaged record needs a person's repair, so it is shown immediately.
                 if tries >= TRIES_MAX or isinstance(error, Undecodable):
                     await self._show(error, tries)
                 await self._pause(pause_s, error.path if isinstance(error, Undecodable) else "")

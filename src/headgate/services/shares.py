@@ -1,9 +1,8 @@
 """Share work among the components of a kind without communication; elect one that publishes system-wide metrics.
 
 For each request, every component computes the same order of components from the registry and the running requests: the
-least loaded first. The first one takes the request at once, each further one only if it still waits a moment later, so
-that a stuck component delays only this request.
-"""
+least loaded first. The first one takes the request immediately, each further one only if it still waits a moment later,
+so that a stuck component delays only this request."""
 
 from __future__ import annotations
 

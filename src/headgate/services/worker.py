@@ -202,7 +202,7 @@ class RequestWorker:
             self._stirs.nudge()
 
     def _freed(self) -> None:
-        """Note that there may be a slot: for parked work first, otherwise for new work."""
+        """Offer a slot that may be free: to parked work first, otherwise to new work."""
         while self._back and len(self._running) - self._parked - len(self._back) < self._jobs_max:
             back = self._back.popleft()
             if not back.done():
@@ -273,8 +273,7 @@ class RequestWorker:
 
     def _old(self, found: Open) -> bool:
         """Return whether the mirror still shows the state of the request before we took it."""
-        # The mirror may lag; without this check, the worker would try in vain to claim the same request again and
-        # again.
+        # The mirror may lag; without this check, the worker would keep trying to claim a request that it already has.
         return self._taken.get(found.request.id) == found.entry.version
 
     async def _take(self, found: Open) -> bool:
@@ -330,7 +329,7 @@ class RequestWorker:
             await self._do(claim)
         except asyncio.CancelledError:
             try:
-                # After the release, others can take it at once, not only when the session ends.
+                # After the release, others can take it immediately, not only when the session ends.
                 await claim.release()
             except StoreError as error:
                 log.info("request %s not handed back (%s); it is free once the session ends", id, error)

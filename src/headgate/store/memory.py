@@ -287,7 +287,7 @@ class Leases:
     def keep_alive(self, lease: types.Lease) -> None:
         term = self._terms.get(lease)
         if term is None:
-            raise types.SessionLost(f"the lease {lease} has run out")
+            raise types.SessionLost(f"the lease {lease} has expired")
         term.deadline = asyncio.get_running_loop().time() + term.ttl_s
 
     def known(self, lease: types.Lease) -> bool:
@@ -332,7 +332,7 @@ class MemoryBackend:
     async def commit(self, checks: Sequence[types.At], ops: Sequence[types.Op]) -> Sequence[types.Entry | None]:
         for op in ops:
             if not isinstance(op, types.Delete) and op.lease is not None and not self._leases.known(op.lease):
-                raise types.SessionLost(f"the lease {op.lease} has run out")
+                raise types.SessionLost(f"the lease {op.lease} has expired")
         staged = self.tree.stage()
         written = staged.commit(checks, ops)
         self.tree.apply(staged)

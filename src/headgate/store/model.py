@@ -12,8 +12,8 @@ from headgate.store import types
 
 # Apart from `~`, ZooKeeper itself refuses these. Every backend refuses them, so that a store can be moved to another.
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]|/(~|\.\.?(/|$))")
-"""What no path may contain: control and private-use characters, the components `.` and `..`, and components that begin
-with `~`, which are reserved for the backends."""
+"""Pattern of what no path may contain: control and private-use characters, the components `.` and `..`, and components
+that begin with `~`, which are reserved for the backends."""
 
 
 # Cached, because the same paths are checked at every commit.
@@ -112,7 +112,7 @@ def order(entry: types.Entry) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Hold all entries, and how many children were ever appended to each parent."""
+    """Hold all entries, and the number of children that were ever appended to each parent."""
 
     revision: int = 0
     entries: Mapping[str, types.Entry] = field(default_factory=dict)

@@ -172,7 +172,7 @@ class SqliteBackend:
         check_commit(checks, ops)  # already here, so that an invalid commit does not fail the others of its batch
         for op in ops:
             if not isinstance(op, types.Delete) and op.lease is not None and not self._leases.known(op.lease):
-                raise types.SessionLost(f"the lease {op.lease} has run out")
+                raise types.SessionLost(f"the lease {op.lease} has expired")
         # The lease may still expire while the commit waits. `_leave` then deletes the entries that the commit wrote.
         waiting = _QueuedCommit(checks, ops, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)

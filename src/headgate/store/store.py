@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("headgate.store")
 
-# After so many conflicts in a row, too many processes write the same place at once; the caller decides what to do.
+# After so many conflicts in a row, too many processes write the same place concurrently; the caller decides what to do.
 ATTEMPTS_MAX = 16
 # The locks of a dead process stay for this long. A process gives up its locks if the store is silent for two thirds of
 # it.
@@ -170,7 +170,7 @@ class Store:
         """Run `body`, and commit its writes with checks of everything that it read; repeat both after a conflict. If it
         writes nothing, nothing is checked.
 
-        `body` may run several times, so it must have no effects outside its transaction.  Raises GuardLost at once,
+        `body` may run several times, so it must have no effects outside its transaction.  Raises GuardLost immediately,
         Conflict after ATTEMPTS_MAX attempts, Unavailable when the outcome is unknown.
         """
         for attempt in range(ATTEMPTS_MAX):

@@ -114,7 +114,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             # A timer may have been set for a time that has passed.
             self._now_s = max(self._now_s, self._later[0][0])
         elif not self._woken.wait(THREAD_WAIT_MAX_S):
-            raise RuntimeError("nothing is left to do, and no timer is set: all tasks wait for ever")
+            raise RuntimeError("nothing is left to do, and no timer is set: all tasks wait forever")
         self._woken.clear()
 
 

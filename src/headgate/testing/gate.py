@@ -79,7 +79,7 @@ class FunctionRunner:
     jobs: Mapping[str, Job] = field(default_factory=dict)
     ran: list[BuildSpec] = field(default_factory=list)
     hold: asyncio.Event | None = None
-    """Builds end only while it is set; None: they end at once."""
+    """Builds end only while it is set; None: they end immediately."""
     lingering: asyncio.Event | None = None
     """Failing builds report the failure early, and end only once it is set."""
     _started: asyncio.Event = field(default_factory=asyncio.Event)
@@ -319,5 +319,5 @@ async def cost_of_item(
 
 
 def _waiting(entries: Sequence[Entry]) -> bool:
-    # Election locks stay as long as the components run.
+    # Election locks stay while the components run.
     return any("/election" not in entry.path for entry in entries)

@@ -67,7 +67,7 @@ async def half_of_it_is_nothing(store: LogStore) -> None:
 
     await store.put("b4/kept", pieces(b"before"), kind="text/plain")
     for key in ("b4/kept", "b4/new"):
-        # Small content is sent at once and large content in parts: an interruption leaves different remains.
+        # Small content is sent in one request and large content in parts: an interruption leaves different remains.
         for size in (5, LARGE_SIZE_BYTES):
             with pytest.raises(ConnectionError):
                 await store.put(key, breaks_off(size), kind="text/plain")

@@ -226,7 +226,7 @@ class Month(Play):
         self.ends(topic, job.name, "SUCCESS" if good else "FAILURE")
 
     def _given(self, chain: Sequence[MergeItem], job: FrozenJob) -> str:
-        """Return everything that a build of the last change of a chain can see, computed independently of the gate."""
+        """Return the facts that a build of the last change of a chain can see, computed independently of the gate."""
         own = chain[-1]
         seen = [own.project, *(one.project for one in job.required_projects)]
         if not job.reuse:

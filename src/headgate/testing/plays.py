@@ -171,7 +171,7 @@ class Play:
             self.state = dissolved(self.state, self.removed, self.world, actions)
         else:
             self.state = concluded(before, settle(self.state, self.world, actions), actions, self.world)
-            # Settled twice, as in a real turn: what `concluded` enqueues is decided about at once.
+            # Settled twice, as in a real turn: what `concluded` enqueues is decided about immediately.
             self.state = remembered(settle(self.state, self.world, actions), self.pipeline)
         self.actions = tuple(actions)
         for action in actions:

@@ -98,7 +98,7 @@ class Access:
 
     @property
     def realm(self) -> str:
-        """Return the realm that answers to callers without a token name."""
+        """Return the realm that responses to callers without a token name."""
         chosen = next((r for r in self.realms if r.default), self.realms[0] if self.realms else None)
         return chosen.name if chosen else "headgate"
 
@@ -203,7 +203,7 @@ class Access:
     def may_read_root(self, bearer: Bearer | None, tenants: Iterable[Tenant]) -> bool:
         """Return whether the caller may read what belongs to no tenant.
 
-        The `api-root` of the tenant file decides. If it sets nothing, everybody may read as long as every tenant is
+        The `api-root` of the tenant file decides. If it sets nothing, everybody may read if every tenant is
         open to everybody; otherwise, whoever may read at least one tenant.
         """
         root = self.rules().root
@@ -252,7 +252,7 @@ class Access:
         return any(self._holds(rule, bearer, tenant.name) for rule in named)
 
     def permits_all(self, bearer: Bearer) -> bool:
-        """Return whether the bearer may act on all tenants at once, as administrators of the API's root may."""
+        """Return whether the bearer may act on all tenants together, as administrators of the API's root may."""
         return bearer.everything or self._mapped(bearer, self.rules().root.role_mappings, "", "", {})
 
     def _overrides(self, bearer: Bearer, tenant: str) -> bool:

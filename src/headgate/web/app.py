@@ -58,7 +58,8 @@ class Rooted:
     """Serve one tenant's API and pages at the root of an application; all other paths stay where they are."""
 
     def __init__(self, app: App, tenant: str, calls: frozenset[str], pages: Iterable[str]) -> None:
-        """Take `calls`, words below `/api` of the tenant, and `pages`, words at the root that are pages of it."""
+        """Serve `tenant` at the root. `calls` holds the first words of its paths below `/api`, `pages` those of its
+        pages."""
         self._app, self._tenant, self._calls, self._pages = app, tenant, calls, frozenset(pages)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:

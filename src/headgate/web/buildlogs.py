@@ -244,7 +244,7 @@ class BuildLogs:
             yield piece
 
     async def missing(self, build: str) -> str:
-        """Return what is missing of the logs of a build that has ended; empty: they are complete."""
+        """Return a message about the missing logs of a build that has ended; empty: they are complete."""
         if self.stored is None or self._here(build) is not None:
             return ""
         try:

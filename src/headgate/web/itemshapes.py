@@ -114,8 +114,8 @@ def _explain(context: Context, found: dict[str, str]) -> None:
 
 
 def phase(item: Item) -> str:
-    """Return what the item waits for; empty: its jobs show that, or it is in the queue only because another item
-    depends on it."""
+    """Return a message about what the item waits for; empty: its jobs show that, or it is in the queue only because
+    another item depends on it."""
     buildset = item.buildset
     if not item.live:
         return ""
@@ -168,7 +168,7 @@ class Moment(NamedTuple):
 
 
 class ItemFacts(NamedTuple):
-    """Hold everything that determines the shape of an item: equal facts give an equal shape."""
+    """Hold all facts that determine the shape of an item: equal facts give an equal shape."""
 
     item: Item
     active: bool

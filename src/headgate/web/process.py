@@ -22,7 +22,7 @@ from headgate.web.shapes import LogFile
 
 
 class StoreAvailability(Protocol):
-    """Tell whether the store can be reached."""
+    """Return whether the store can be reached."""
 
     @property
     def away_since_ms(self) -> int | None: ...

@@ -211,7 +211,7 @@ class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     """Number of requests that it is processing."""
     places: int = 0
-    """Limit on the requests that it processes at once; 0 if it processes none."""
+    """Limit on the requests that it processes concurrently; 0 if it processes none."""
     lacks: tuple[str, ...] = ()
     """Features that its builds lack, in plain English."""
     containers: bool = False

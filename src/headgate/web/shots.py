@@ -47,7 +47,7 @@ Problems = tuple[ProblemShape, ...]
 
 @dataclass(slots=True, eq=False)
 class Estimates:
-    """Estimate durations. `of` returns cached results at once; `learn` reads missing ones from the history."""
+    """Estimate durations. `of` returns cached results immediately; `learn` reads missing ones from the history."""
 
     history: HistoryReader
     now_ms: Callable[[], int]
@@ -78,7 +78,7 @@ class Estimates:
     async def learn(self) -> bool:
         """Query the history, and return whether any estimate is new or different."""
         missed, self._missed = self._missed, set()
-        # Everything is dropped: this is rare, and estimates that are still needed are read again at once.
+        # Everything is dropped: this is rare, and estimates that are still needed are read again immediately.
         if len(self._known) > ESTIMATES_MAX:
             self._known.clear()
         different = False

@@ -32,7 +32,7 @@ def test_a_job_has_the_version_that_it_asks_for(tmp_path: Path) -> None:
 
 def test_a_version_that_is_not_there_is_named_with_what_installs_it(tmp_path: Path) -> None:
     here = Environments(tmp_path / "nothing yet")
-    with pytest.raises(AnsibleNotInstalled, match=r"asks for Ansible 9, .* run: headgate ansible install 9$"):
+    with pytest.raises(AnsibleNotInstalled, match=r"requests Ansible 9, .* run: headgate ansible install 9$"):
         here.choose("9", requested=True)
     made(here.place("11"), "11", "2.18.1")
     with pytest.raises(AnsibleNotInstalled):

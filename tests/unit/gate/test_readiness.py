@@ -284,7 +284,7 @@ def test_in_check_a_need_that_goes_in_a_circle_is_told() -> None:
     play = checked_on_another()
     play.propose(play.change("C", "B"))
     play.propose(play.change("A", "C", commit="2" * 40))
-    assert play.ended["B"] == "FAILURE" and "goes in a circle" in play.messages["B"]
+    assert play.ended["B"] == "FAILURE" and "forms a circle" in play.messages["B"]
 
 
 # --- the branch
@@ -293,7 +293,7 @@ def test_in_check_a_need_that_goes_in_a_circle_is_told() -> None:
 def test_a_change_that_somebody_pushed_to_its_branch_has_landed() -> None:
     play = at_the_gate("A", "B")
     play.pushes("A")
-    assert play.ended == {"A": "DEQUEUED"} and "It has landed already" in play.messages["A"]
+    assert play.ended == {"A": "DEQUEUED"} and "It has already landed" in play.messages["A"]
     assert play.queue == ["B"]
     play.act(Enqueue(play.change("A"), "again", unapproved=True))
     assert play.queue == ["B"], "there is nothing to land"

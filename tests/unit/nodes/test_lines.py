@@ -112,6 +112,6 @@ async def test_what_is_known_of_a_request_that_is_gone_is_taken_away(site: Site)
 async def test_a_nodeset_that_is_too_large_to_be_claimed_is_refused_and_others_are_served(site: Site) -> None:
     site.tenants["t"] = replace(TENANT, max_nodes_per_project=-1)
     await debians(site, 60)
-    with pytest.raises(NoNodes, match="its 60 machines cannot be claimed at once: a commit has at most 100"):
+    with pytest.raises(NoNodes, match="its 60 machines cannot be claimed in one commit: a commit has at most 100"):
         await _once(site, *["debian"] * 60)
     assert len(await _once(site, *["debian"] * 40)) == 40

@@ -1,1 +1,1 @@
-"""Install versions of Ansible beside Headgate, each with its own Python, for the jobs that ask for them."""
+"""Install versions of Ansible alongside Headgate, each with its own Python, for the jobs that ask for them."""

@@ -1,9 +1,8 @@
 """Install environments of Ansible completely or not at all, and supply each build with the one that it needs.
 
-Several people and executors may request an environment at once: one process makes it, and the others wait. The lock is
-a kernel lock that started programs inherit: after a process is killed, the next one waits until those programs have
-ended.
-"""
+Several people and executors may request an environment at the same time: one process makes it, and the others wait. The
+lock is a kernel lock that started programs inherit: after a process is killed, the next one waits until those programs
+have ended."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class AnsibleNotInstalled(HeadgateError):
 
     def __init__(self, version: str) -> None:
         super().__init__(
-            f"the job asks for Ansible {version}, which is not installed on this executor; there, run: "
+            f"the job requests Ansible {version}, which is not installed on this executor; there, run: "
             f"headgate ansible install {version}"
         )
 

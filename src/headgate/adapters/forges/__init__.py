@@ -1,1 +1,1 @@
-"""Drive forges: each driver is a package beside this one, and a row in `registry`."""
+"""Drive forges: each driver is a package next to this one, and a row in `registry`."""

@@ -108,8 +108,8 @@ class CallBudget:
     """Project -> calls answered for it in this process since the budget was last reset."""
 
     def wait_s(self, now_s: float, *, urgent: bool = True, project: str = "", others: QuietUntil = NO_LIMIT) -> float:
-        """Return how long to wait before a call about a project; 0: call at once. `others`: limits that other processes
-        have learned."""
+        """Return the time to wait before a call about a project, in seconds; 0: call immediately. `others`: limits that
+        other processes have learned."""
         until_s = max(self.quiet_s, others.all_s, 0 if urgent else others.spare_s)
         if until_s > now_s:
             return until_s - now_s
@@ -154,11 +154,11 @@ class CallBudget:
         self.limit, self.reset_s = limit, reset_s
 
     def answered(self) -> None:
-        """Note that the forge accepted a call."""
+        """Record that the forge accepted a call."""
         self.refusals = 0
 
     def refused(self, status: int, headers: Mapping[str, str], message: str, now_s: float) -> float | None:
-        """Return how long to pause after a rate-limit refusal, and remember it; None if the refusal has another
+        """Return the pause after a rate-limit refusal, in seconds, and remember it; None if the refusal has another
         reason.
         """
         text, after_s = message.lower(), _number(headers, "retry-after")

@@ -32,7 +32,7 @@ FORM_MAX_BYTES = 1 << 19
 yet."""
 
 AWAITED_MAX = 1_000
-"""Most awaited results that are remembered at once."""
+"""Maximum number of awaited results that are remembered at a time."""
 
 
 class Tells(Protocol):
@@ -163,7 +163,7 @@ class BranchReader:
 
 
 def is_form(headers: Mapping[str, str]) -> bool:
-    """Tell whether the JSON is a field of a form, which GitHub and Gitea offer as an alternative."""
+    """Return whether the JSON is a field of a form, which GitHub and Gitea offer as an alternative."""
     kind, _, _ = headers.get("content-type", "").partition(";")
     return kind.strip().lower() == "application/x-www-form-urlencoded"
 
@@ -193,7 +193,7 @@ class ForgePatience:
         self._since: OrderedDict[str, float] = OrderedDict()
 
     def lasts(self, key: str) -> bool:
-        """Tell whether to continue waiting; once the time is over, return False, and start again at the next call."""
+        """Return whether to continue waiting; once the time is over, return False, and start again at the next call."""
         now_s = self._now_s()
         since_s = self._since.setdefault(key, now_s)
         while len(self._since) > AWAITED_MAX:

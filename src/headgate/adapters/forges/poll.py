@@ -37,7 +37,7 @@ BATCH_MAX = 10
 
 @dataclass(slots=True)
 class KnownChanges:
-    """Hold what is known about a connection; it is updated while a query runs."""
+    """Hold the known state of a connection; it is updated while a query runs."""
 
     change_states: Mapping[str, ChangeState]
     heads: Mapping[str, Mapping[str, str]]

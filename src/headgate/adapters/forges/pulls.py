@@ -108,7 +108,7 @@ class AnyPull(ABC):
     @property
     @abstractmethod
     def approved(self) -> bool:
-        """Tell whether the forge counts it as approved."""
+        """Return whether the forge counts it as approved."""
 
     def doer(self, action: str, what: str = "") -> ForgeAccount | None:
         """Return the author of the last action of a kind; None if the forge does not provide it."""

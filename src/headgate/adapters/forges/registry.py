@@ -20,7 +20,7 @@ NO_EFFECT = "accepted without effect: "
 
 
 class DriverOptions(NamedTuple):
-    """Hold what a driver receives for one connection."""
+    """Hold the settings that a driver receives for one connection."""
 
     name: str
     options: Mapping[str, str]
@@ -39,7 +39,7 @@ async def _nothing() -> None:
 
 
 class Connected(NamedTuple):
-    """Hold what a driver creates for a connection. Creating it makes no call."""
+    """Hold the objects that a driver creates for a connection. Creating them makes no call."""
 
     git: GitConnection
     """Gives mergers and executors access to its repositories."""

@@ -23,7 +23,7 @@ from headgate.ports.reporter import ReportRefused
 BODY_MAX, TITLE_MAX, DESCRIPTION_MAX = 65_000, 200, 139
 """Lengths in characters; GitHub accepts 65,536 in a body and 140 in a description."""
 KNOWN_MAX = 5_000
-"""Most objects of ours whose ids are remembered."""
+"""Maximum number of our own objects whose ids are remembered."""
 MARK = re.compile(r"<!-- headgate [^ ]+ -->\Z")
 
 APART = "\u200b"

@@ -41,11 +41,11 @@ PATIENCE_S = 5.0
 ODD_S, ODD_MAX_S = 30.0, 3600.0
 """Pause before a change is queried again after a failure; it doubles each time, and a hint ends it."""
 ODD_AT_ONCE_MAX = 10
-"""Most failed changes that are queried again together; those that have been due longest come first."""
+"""Maximum number of failed changes that are queried again together; those that have been due longest come first."""
 SETTLES_S = 2.0
 """Pause before a change is queried again while the forge is still checking it; it doubles each time."""
 FAILURES_SHOWN_MAX = 5
-"""Most failed changes that the project's problem mentions."""
+"""Maximum number of failed changes that the project's problem mentions."""
 
 _Came = tuple[Hint, float]
 
@@ -173,7 +173,7 @@ class Watching:
         self._followed = {project: self._followed.get(project) or _PolledProject(project) for project in projects}
 
     def looks_at(self, project: str) -> bool:
-        """Tell whether a project is watched; a process that watches none cannot know, and returns True."""
+        """Return whether a project is watched; a process that watches none cannot know, and returns True."""
         return self._projects is None or project in self._projects
 
     def stir(self, hint: Hint) -> None:

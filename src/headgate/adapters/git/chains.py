@@ -21,7 +21,7 @@ from headgate.gate.state.works import MergeRequest, RepoState
 log = logging.getLogger("headgate.git")
 
 BRANCHES_MAX = 200
-"""Most branches of one repository whose trees are reported."""
+"""Maximum number of branches of one repository whose trees are reported."""
 
 
 class LostCommit(RepositoryError):

@@ -38,13 +38,13 @@ MERGES_MAX = 8
 REST_MAX_S = 600.0
 """How long to retry if a repository refuses its part of a landing whose other parts have landed."""
 OPEN_MAX = 100
-"""Most repositories that stay open."""
+"""Maximum number of repositories that stay open."""
 _FAILURES = (GitError, OSError, pygit2.GitError)
 """Errors of git and of the machine: except after GitImpossible, the same work may succeed later."""
 
 
 class GitEngine:
-    """Do git work in bare copies under `root`. Several requests may run at once."""
+    """Do git work in bare copies under `root`. Several requests may run concurrently."""
 
     def __init__(self, root: Path, connections: Mapping[str, GitConnection], who: bytes = IDENTITY) -> None:
         """Set up the engine; `who` is the committer, which must be the same in every process, as it affects the

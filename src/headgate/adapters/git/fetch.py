@@ -21,14 +21,14 @@ from headgate.adapters.git.remote import HEADS, Remote
 
 ATTEMPTS_MAX = 5
 FEW = 50
-"""Most branches that are fetched by name."""
+"""Maximum number of branches that are fetched by name."""
 FIRST_MAX_S, LATER_MAX_S = 3600.0, 600.0
 """Time limits of the first fetch, which brings a whole repository, and of later ones."""
 APART_MAX_S = 120.0
 PACK_MAX_BYTES = 32 * 2**30
 """Size limit of one fetch."""
 APART_MAX = 60
-"""Most parts into which a failing fetch is split."""
+"""Maximum number of parts into which a failing fetch is split."""
 OVERDUE_MAX = 3
 """Fetches that may time out before the remote counts as unable to deliver anything."""
 STALE_S = 60.0
@@ -40,7 +40,7 @@ _LOCKED = re.compile(r"Unable to create '([^\n']+\.lock)': File exists")
 PAUSE_MIN_S, PAUSE_MAX_S = 1.0, 900.0
 """Pause before the object is requested again; it grows from the first value to the second."""
 REFUSALS_MAX = 10_000
-"""Most commits of one remote whose refusal is remembered."""
+"""Maximum number of commits of one remote whose refusal is remembered."""
 SURE_AFTER = 5
 """Failed attempts after which a failure counts as permanent."""
 

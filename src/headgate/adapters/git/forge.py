@@ -32,7 +32,7 @@ log = logging.getLogger("headgate.git")
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 30.0
 """Pause before another poll of a repository that cannot be read; it grows, and is shortened randomly by up to half."""
 ORPHANS_MAX = 20
-"""Most approvals without a proposal that one poll answers."""
+"""Maximum number of approvals without a proposal that one poll answers."""
 LOOKS_MAX = 8
 """Concurrent polls; those that take long do not count."""
 FIRST_LOOK_MAX_S = 15.0

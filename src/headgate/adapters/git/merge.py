@@ -31,7 +31,7 @@ GENTLE_AFTER_S = 5.0
 """Time after which a merge gives way to all other processes."""
 MERGE_SAYS_MAX_BYTES = 64 * 2**20
 PICKED_MAX = 1_000
-"""Most commits of one change that are cherry-picked one by one."""
+"""Maximum number of commits of one change that are cherry-picked one by one."""
 
 
 class MergeConflict(RepositoryError):

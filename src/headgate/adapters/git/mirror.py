@@ -137,8 +137,8 @@ class MirrorRepository:
     def _create(self) -> None:
         """Create the copy completely, or not at all. Start no process for it: at its start, Headgate creates one copy
         for each project."""
-        # The rename makes the complete copy appear at once. A crash before it leaves a directory that the next process
-        # with this pid removes.
+        # The rename makes the complete copy appear atomically. A crash before it leaves a directory that the next
+        # process with this pid removes.
         new = self.path.with_name(f"{self.path.name}.new-{os.getpid()}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(new, ignore_errors=True)

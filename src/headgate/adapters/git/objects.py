@@ -31,11 +31,11 @@ _ENCODINGS = re.compile(
 )
 """Encodings that are decoded; Python's other codecs do not decode text, fail in unusual ways, or are slow."""
 DIRECTORIES_MAX = 20_000
-"""Most directories of two trees that are compared."""
+"""Maximum number of directories of two trees that are compared."""
 ENTRIES_MAX = 100_000
-"""Most entries of trees that are read for one branch."""
+"""Maximum number of entries of trees that are read for one branch."""
 SHOWN_MAX = 50
-"""Most files that a summary names; it counts further ones."""
+"""Maximum number of files that a summary names; it counts further ones."""
 _KIND = re.compile(r"CONFLICT \((.+)\)")
 
 

@@ -25,7 +25,7 @@ CACHE_MAX_BYTES = 256 * 2**20
 """Total size of the differences that are cached for one repository."""
 LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=2**20, file_max_bytes=PATCH_MAX_BYTES, memory_max_bytes=2**30)
 ATTEMPTS_MAX = 3
-"""Most comparisons for one part, if other requests remove the file before it is read."""
+"""Maximum number of comparisons for one part, if other requests remove the file before it is read."""
 INDEXES_MAX = 50
 PARTS_MAX = 100_000
 PLACE = "headgate-review"
@@ -173,7 +173,7 @@ def _lines(file: IO[bytes], at: PatchPart) -> Iterator[tuple[DiffLine, PatchPart
         count += 1
         size = len(raw)
         shown = raw
-        # Skip the rest of an overlong line in pieces, so that a line of 60 MB is never in memory at once.
+        # Skip the rest of an overlong line in pieces, so that a line of 60 MB is never completely in memory.
         while not shown.endswith(b"\n") and (rest := file.readline(2**16)):
             size += len(rest)
             shown = raw if not rest.endswith(b"\n") else raw + b"\n"

@@ -17,7 +17,7 @@ from headgate.adapters.git.push import say
 from headgate.gate.state import gitwork
 
 COMMITS_MAX = 100
-"""Most commits of a change that are shown."""
+"""Maximum number of commits of a change that are shown."""
 MESSAGE_MAX_CHARS = 4_000
 LISTED_MAX = 4
 """Comparisons of trees that are cached for the request of their next page."""

@@ -23,14 +23,14 @@ NEAR_MAX = 200
 WALKED_MAX = 20_000
 """Up to this many commits outside of a branch are walked in this process."""
 NEAREST_MAX = 201
-"""Most names of ancestors that are collected for one commit."""
+"""Maximum number of names of ancestors that are collected for one commit."""
 _NONE: frozenset[str] = frozenset()
 PATHS_MAX_CHARS = 100_000
 """Total length of the paths of a change; even a small tree may have very many."""
 CHANGES_LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=64 * 2**20)
 BASE_MAX_S = 30.0
 DAMAGED_MAX = 40
-"""Most attempts to find the changes whose history is damaged."""
+"""Maximum number of attempts to find the changes whose history is damaged."""
 
 
 async def contained(mirror: MirrorRepository, head: str, commits: Collection[str]) -> set[str]:

@@ -21,8 +21,8 @@ from headgate.adapters.git.command import GitError, GitImpossible, git, is_damag
 from headgate.adapters.git.objects import Parts, shown_name
 
 FILES_MAX = 500_000
-"""Most files and directories that a change may add or modify; one that occurs in several places counts several times.
-"""
+"""Maximum number of files and directories that a change may add or modify; one that occurs in several places counts
+several times."""
 FILE_MAX_BYTES = 2 * 2**30
 FILES_MAX_BYTES = 8 * 2**30
 NAME_MAX_BYTES, PATH_MAX_BYTES, DEPTH_MAX = 255, 4_000, 200

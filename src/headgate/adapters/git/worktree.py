@@ -78,7 +78,7 @@ def _begin(
     except pygit2.GitError as error:
         raise GitError(("checkout",), 1, str(error)) from error
     finally:
-        # This closes its packs and files at once instead of at the next garbage collection.
+        # This closes its packs and files immediately instead of at the next garbage collection.
         repository.free()
     return True
 

@@ -51,7 +51,7 @@ class NotBelieved(IdentityError):
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """Hold what a provider publishes about itself."""
+    """Hold the metadata that a provider publishes."""
 
     authorization: str
     """URL where people log in."""

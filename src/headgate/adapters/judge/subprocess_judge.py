@@ -25,7 +25,7 @@ from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts, ref
 log = logging.getLogger("headgate.judging")
 
 PLACES_MAX = 2
-"""Number of proposals that are judged at once."""
+"""Number of proposals that are judged concurrently."""
 TRIES_MAX = 3
 """Limit on the attempts at a proposal if the process ends during each of them."""
 END_MAX_S = 5.0

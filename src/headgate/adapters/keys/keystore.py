@@ -65,7 +65,8 @@ class KeyStore:
         async def body(txn: Txn) -> tuple[KeyPair, ...]:
             entry = await txn.get(place.path)
             known = place.decode(entry.value).pairs if entry else ()
-            # The newest pair stays: people encrypt with it, and a project without a pair would get a new one at once.
+            # The newest pair stays: people encrypt with it, and a project without a pair would get a new one
+            # immediately.
             if version not in [pair.version for pair in known[1:]]:
                 older = ", ".join(str(pair.version) for pair in known[1:]) or "none"
                 raise SecretError(f"there is no older key {version} of {project} ({connection}); older ones: {older}")

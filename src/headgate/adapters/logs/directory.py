@@ -39,7 +39,7 @@ class LogDirectory:
         fresh = f"{WRITING}{secrets.token_hex(8)}"
         with ExitStack() as held:
             with _translated(key):
-                # The temporary file is beside its target, because a rename is atomic only within one file system.
+                # The temporary file is next to its target, because a rename is atomic only within one file system.
                 place = await run_to_end(asyncio.to_thread(self._made, held, above))
                 file = await run_to_end(asyncio.to_thread(self._fresh, held, place, fresh))
             async for piece in content:

@@ -25,7 +25,7 @@ class RetentionPolicy:
 
     days: float = 0
     artifacts_days: float = 0
-    """Age limit of artifacts: files that jobs leave beside their logs."""
+    """Age limit of artifacts: files that jobs leave besides their logs."""
     size_max_bytes: int = 0
 
     def __bool__(self) -> bool:

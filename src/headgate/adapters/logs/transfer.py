@@ -12,7 +12,7 @@ from headgate.base.texts import line
 from headgate.ports.logstore import LogStore, LogStoreError, NotStored, checked_key
 
 TOGETHER = 8
-"""Number of records that are read or written at once, and that memory holds."""
+"""Number of records that are read or written concurrently, and that memory holds."""
 _KIND = re.compile(r"[\w.+-]+/[\w.+-]+(; charset=[\w-]+)?", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}|")
 

@@ -22,9 +22,9 @@ from headgate.ports.logstore import LogStore, LogStoreError, NotStored
 log = logging.getLogger("headgate.logs")
 
 UPLOADS_MAX = 4
-"""Limit on the builds that are uploaded at once."""
+"""Limit on the builds that are uploaded concurrently."""
 FILES_AT_ONCE = 4
-"""Number of files of one build that are uploaded at once."""
+"""Number of files of one build that are uploaded concurrently."""
 PART_SIZE_MAX_BYTES = 8_000_000
 PARTS_PER_PACE = 100
 """Number of parts after which the interval between two parts of a build doubles."""
@@ -80,8 +80,8 @@ class Uploads:
         interval_s: float,
         running: Callable[[str], bool] = lambda build: False,
     ) -> None:
-        """Take `interval_s`, the shortest interval between two parts of a build's output, and `running`, which returns
-        whether an executor runs a build or is going to."""
+        """Create an uploader. `interval_s` is the shortest interval between two parts of a build's output; `running`
+        returns whether an executor runs a build or is going to."""
         self._local, self._store, self._now_ms = local, store, now_ms
         self._host, self._interval_s, self._running = host, interval_s, running
         self._due = dict[str, _Due]()

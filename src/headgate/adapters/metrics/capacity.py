@@ -80,7 +80,7 @@ class DiskRoom:
         if place is not None:
             return f"the disk of {place} is full: less than {ROOM_BYTES // 1_000_000} MB are free"
         # The build that filled the disk has ended and freed the space; without this pause, its next attempt could begin
-        # here at once.
+        # here immediately.
         if self._now_s() < self._gone_s + SHY_S:
             return "a disk of builds was full a moment ago"
         return ""
@@ -90,6 +90,6 @@ class DiskRoom:
 
 
 def _free_bytes(place: Path) -> int:
-    """Return how many bytes this user can still use on the disk of `place`."""
+    """Return the number of bytes that this user can still use on the disk of `place`."""
     found = os.statvfs(place)
     return found.f_bavail * found.f_frsize

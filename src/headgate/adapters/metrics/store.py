@@ -14,7 +14,7 @@ log = logging.getLogger("headgate.store")
 T = TypeVar("T")
 
 SILENT_S = 2.0
-"""Age from which a request that is cancelled without an answer counts as a failure of the store."""
+"""A request that is cancelled after at least this time without an answer counts as a failure of the store."""
 
 ReportRequest = Callable[[str, str, float], None]
 """(request, outcome, seconds); outcomes are ok, conflict, refused, unavailable and given up."""
@@ -64,7 +64,7 @@ class MeasuredBackend:
         self._lost = time.perf_counter()
 
     def _back(self, began: float) -> None:
-        """Note that a request was answered that began at `began`. The store is available again only if that was after
+        """Record an answer to a request that began at `began`. The store is available again only if that was after
         the last unanswered request."""
         if began < self._lost:
             return

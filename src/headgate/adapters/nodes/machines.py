@@ -97,7 +97,7 @@ class ListedMachines:
     async def take(
         self, *nodesets: Nodeset, build: str = "", say: Callable[[str], None] = lambda _: None
     ) -> AsyncIterator[TakenMachines]:
-        """Lend a build the machines of the first nodeset that they can serve: for all of its nodes at once. Wait for
+        """Lend a build the machines of the first nodeset that they can serve: for all of its nodes together. Wait for
         machines that are in use, and report that with `say`. Raise NoNode."""
         if not self._all:
             names = [name for name, _ in _wanted(nodesets[0])]
@@ -105,7 +105,7 @@ class ListedMachines:
             return
         nodeset = next((one for one in nodesets if _assigned(_wanted(one), self._all) is not None), None)
         if nodeset is None:
-            # Fails at once: a machine that is not in the list cannot become free.
+            # Fails immediately: a machine that is not in the list cannot become free.
             labels = "; nor of ".join(", ".join(sorted({label for _, label in _wanted(one)})) for one in nodesets)
             raise NoNode(f"this executor's machines cannot serve the labels of the nodeset: {labels}")
         wanted = _wanted(nodeset)
@@ -242,4 +242,4 @@ class LocalProvider:
         """Do nothing: the executor has removed the work directory."""
 
     async def probe(self, machine: Machine) -> None:
-        """Return at once: a slot is healthy if its executor runs."""
+        """Return immediately: a slot is healthy if its executor runs."""

@@ -225,7 +225,7 @@ class Scanner:
         # A line begins with the host's name, and a comment with `#`. The machine controls the rest, so only valid keys
         # are accepted.
         found = [text.partition(" ")[2].strip() for text in output.splitlines() if not text.startswith("#")]
-        # Sorted, because ssh-keyscan requests all types at once and prints them in the order of the answers.
+        # Sorted, because ssh-keyscan requests all types concurrently and prints them in the order of the answers.
         keys = sorted({key for key in found if _KEY.fullmatch(key)})[:SCAN_KEYS_MAX]
         if not keys:
             raise MachineUnusable(f"{where} port {port}: no ssh server there shows its keys")

@@ -44,7 +44,8 @@ KEY_SIZE_MAX_BYTES = 65_536
 _INPUT = 100
 """Descriptor that programs read their input from."""
 KEYS_MAX = 50
-"""Most keys that may remain after a playbook with secrets, and most that are removed one by one."""
+"""Maximum number of keys that may remain after a playbook with secrets, and maximum number that are removed one by
+one."""
 _LISTED = 'keys=$(ssh-add -L) || test "$keys" = "The agent has no identities." || exit 1; printf "%s\\n" "$keys"'
 """`ssh-add -L` exits with 1 when there are no keys, and also when there are too many to list."""
 _SIGNING = (

@@ -24,7 +24,7 @@ from headgate.config.model import Playbook
 PLUGINS = Path(__file__).parent / "ansible_plugins"
 EVALUATE = PLUGINS / "evaluate.yaml"
 MISSING = (
-    "this playbook needs Ansible, which is not installed; install it with: headgate ansible install, or, beside "
+    "this playbook needs Ansible, which is not installed; install it with: headgate ansible install, or, alongside "
     "Headgate, with: pip install 'headgate[ansible]'"
 )
 SOCKET_DIRECTORY_SIZE_MAX = 80
@@ -56,7 +56,7 @@ class Playbooks:
 
     def __init__(self, workspace: Workspace, hosts: Hosts, user: str, environment: Environment | None = None) -> None:
         """Prepare playbooks; for `user`, see `AnsibleInventory`. Without an `environment`, the Ansible that is
-        installed beside Headgate runs them."""
+        installed alongside Headgate runs them."""
         self._workspace, self._user, self._environment = workspace, user, environment
         self._hosts = hosts or {hostvars.LOCALHOST: {"ansible_connection": "local"}}
         self._unreachable = set[str]()

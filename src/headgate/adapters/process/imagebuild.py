@@ -2,7 +2,7 @@
 
 Each step is a command like those of the job itself, in the same network, limits and container, so a Containerfile can
 do no more than its job.  The files that the steps wrote become one layer above the base image.  The layer's key is a
-digest of the base image, the Containerfile and, if that copies files, the files beside it: nobody chooses the key, so
+digest of the base image, the Containerfile and, if that copies files, the files next to it: nobody chooses the key, so
 nobody can replace the layer of another project.
 """
 
@@ -32,7 +32,7 @@ from headgate.base.ids import fresh
 from headgate.base.tasks import run_to_end
 
 FILES_MAX = 100_000
-"""Most files in the directory of a Containerfile that copies files."""
+"""Maximum number of files in the directory of a Containerfile that copies files."""
 _RUN = 'mkdir -p "$1" && cd "$1" && shift && exec "$@"'
 _COPY = """
 cd "$1" && target=$2 && shift 2 || exit 1
@@ -117,7 +117,7 @@ class ImageRecipe:
             for name in sorted((*directories, *files)):
                 place, count = Path(at, name), count + 1
                 if count > FILES_MAX:
-                    raise BadPlaybook(f"there are more than {FILES_MAX} files beside {self.name}")
+                    raise BadPlaybook(f"there are more than {FILES_MAX} files next to {self.name}")
                 path = str(place.relative_to(self.beside))
                 if place.is_symlink():
                     yield path, "link", os.fsencode(os.readlink(place))
@@ -173,8 +173,8 @@ class Layers:
     def keep(self, key: str, made: Path) -> None:
         """Store a new layer. Raise OSError."""
         try:
-            # The rename makes the layer complete at once: a killed build leaves it in `building`, where the next start
-            # removes it.
+            # The rename publishes the complete layer atomically: a killed build leaves it in `building`, where the next
+            # start removes it.
             made.rename(self.place / "built" / key)
         except OSError:
             if not self.has(key):  # another build may have built it meanwhile

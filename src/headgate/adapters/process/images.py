@@ -49,7 +49,7 @@ class BuildContainer:
 
 
 class BuildContainers:
-    """Give builds their containers. What this machine does not support is detected for the first one."""
+    """Create the containers of builds. The first one detects whether this machine supports them."""
 
     def __init__(self, supply: ImageSupply | None, bounds: ProcessBounds, sandbox: Sandbox) -> None:
         self._supply, self._bounds, self._sandbox = supply, bounds, sandbox
@@ -72,7 +72,7 @@ class BuildContainers:
         plays = plays and bool(job.image or wanted)
         if not name or not (plays or any(book.in_image for book in _books(job))):
             if job.image or wanted:
-                sink.say("Nothing runs in the image: only untrusted programs and playbooks without machines use it")
+                sink.say("The image is not used: only untrusted programs, and playbooks without machines, run in it")
             yield None
             return
         if self._supply is None:
@@ -160,7 +160,7 @@ class BuildContainers:
         finally:
             await asyncio.to_thread(remove, trial.place)
         if status != 0:
-            why = {"cancel": "the build was cancelled", "timeout": "it does not end"}
+            why = {"cancel": "the build was cancelled", "timeout": "it did not finish in time"}
             reason = why.get(str(status), f"exit status {status}")
             raise NoImage(f"the image {image.name} has no /bin/sh that runs here: {reason}")
         # Remember only a success: a failure may have a temporary reason on this machine.

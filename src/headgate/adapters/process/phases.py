@@ -208,7 +208,8 @@ class Phases:
         retry = verdict.result is None and spec.attempt < spec.job.attempts_max
         phase_variables = variables.phase(phase, index, book, verdict.result, will_retry=retry)
         try:
-            # Do not cancel a playbook that cleans up at once: otherwise resources of the job would remain in clouds.
+            # Do not immediately cancel a playbook that cleans up: otherwise resources of the job would remain in
+            # clouds.
             ended = await self._held(book, phase_variables, limit_s, self._cleaned if book.cleanup else self.cancel)
         except CheckoutError as error:
             ended = PhaseEnd("conflict" if error.conflict else "missing", str(error))

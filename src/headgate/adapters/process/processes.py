@@ -165,7 +165,7 @@ class ProcessKeeper:
             try:
                 socket.send_fds(self._socket, [word], fds)
                 return
-            # Nothing was sent, so it is safe to repeat; if a new keeper fails at once, raise the error.
+            # Nothing was sent, so it is safe to repeat; if a new keeper fails immediately, raise the error.
             except (BrokenPipeError, ConnectionResetError):
                 self._end()
                 if last:

@@ -49,7 +49,7 @@ class ReturnError(ExecutionError):
 
 
 class ReturnedResults(NamedTuple):
-    """Hold what a job returned, as JSON."""
+    """Hold the data that a job returned, as JSON."""
 
     data: dict[str, Any]
     secret: dict[str, Any]

@@ -99,7 +99,7 @@ class Sandbox:
         self.usable = mode != "none" and self._probe(required=mode if mode in ("bwrap", "container") else "")
 
     def _probe(self, *, required: str) -> bool:
-        """Tell whether the sandbox works.  Raise OSError if it is required but does not work."""
+        """Return whether the sandbox works.  Raise OSError if it is required but does not work."""
         why = ""
         try:
             self._options = set(_try(Confined([self.program, "--help"])).stdout.split())

@@ -8,8 +8,8 @@ A request is one byte `s` to the keeper with two descriptors (the destination of
 on that socket after its size in 4 bytes: `command`, `environment`, `directory`, `limits` (name in `resource` ->
 number), `inputs` (descriptor -> content that the command can read from it, base64), `grace_s`, `groups` (directories of
 control groups for the command), `join` (namespaces to enter, see `errands`), `owner` (the user who may open the output,
-or null), `box` (the command's file system, see `boxes`, or null), `serve` (how others can start commands beside it, see
-`server`, or null).  A byte `e` asks the command to end, `k` kills it.
+or null), `box` (the command's file system, see `boxes`, or null), `serve` (how others can start commands alongside it,
+see `server`, or null). A byte `e` asks the command to end, `k` kills it.
 
 The answer is a space when the command begins, then JSON until the end of the stream: `status` (exit status, negative
 for a signal), `left` (processes that cannot be killed), or `errno` and `filename` if it could not be started, or

@@ -32,7 +32,7 @@ class ChatReporter:
     answer it may contain a report twice."""
 
     def __init__(self, urls: str) -> None:
-        """Take `urls`: URLs of apprise, separated by spaces.  Raise ChatUnusable."""
+        """Create a reporter for `urls`: URLs of apprise, separated by spaces.  Raise ChatUnusable."""
         try:
             import apprise
         except ImportError as error:

@@ -100,12 +100,12 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
                 # By default, LIKE ignores case in SQLite, but not in PostgreSQL.
                 connection.exec_driver_sql("PRAGMA case_sensitive_like = ON")
                 self._reads.watch(connection)
-                # Python's driver begins no transaction before DDL: without this, each statement would commit at once,
-                # mixed with those of another process.
+                # Python's driver begins no transaction before DDL: without this, each statement would commit
+                # immediately, mixed with those of another process.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             elif connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_BRINGING_UP)))
-            bring_up(connection)  # under a lock, because several processes may start at once
+            bring_up(connection)  # under a lock, because several processes may start at the same time
         self._opened = True
 
     async def record(self, finished: Finished) -> None:

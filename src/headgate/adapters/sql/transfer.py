@@ -20,7 +20,7 @@ from headgate.ports.history import Artifact
 
 TABLES = {table.name: table for table in (BUILDSETS, REFS, BUILDS, HAND_ACTIONS)}
 TOGETHER = 500
-"""Number of rows that are read or written at once."""
+"""Number of rows that are read or written at a time."""
 
 Row = Mapping[str, Any]  # columns are of several types
 _Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]

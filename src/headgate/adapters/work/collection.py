@@ -16,11 +16,11 @@ from headgate.base.texts import line
 OURS = ("job-output.txt", "job-output.json")
 """Files in a job's directory of logs that are links to the logs themselves."""
 FILES_MAX = 50_000
-"""Most files of one build; up to twice as many names are examined."""
+"""Maximum number of files of one build; up to twice as many names are examined."""
 DEPTH_MAX = 32
 PIECE_SIZE_BYTES = 1_000_000
 REMARKS_MAX = 100
-"""Most lines about files that are not collected."""
+"""Maximum number of lines about files that are not collected."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

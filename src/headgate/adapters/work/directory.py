@@ -22,13 +22,13 @@ from headgate.base.texts import line
 
 NAME_SHOWN_MAX = 200
 REMOVING_STEPS_MAX = 50_000_000
-"""Most directories that are visited while a tree is removed: more than a file system has."""
+"""Maximum number of directories that are visited while a tree is removed: more than a file system has."""
 NAMES_MAX = 1_000
 """Names of one directory that are read at a time."""
 SWEPT_DEPTH_MAX = 50
-"""Depth of nested directories that are held open at once."""
+"""Depth of nested directories that are held open at the same time."""
 MOVED_MAX = 10_000
-"""Most subdirectories that are moved out of a directory before they are removed."""
+"""Maximum number of subdirectories that are moved out of a directory before they are removed."""
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a pipe that a job created must not wait for a writer.
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -88,7 +88,7 @@ def _taken(path: Path, *, ours: bool) -> int | None:
 
 
 def _is(held: int, path: Path) -> bool:
-    """Tell whether the path still leads to the held directory."""
+    """Return whether the path still leads to the held directory."""
     try:
         return os.path.samestat(os.fstat(held), os.stat(path))
     except OSError:

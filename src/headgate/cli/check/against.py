@@ -35,7 +35,7 @@ VALUE_MAX_CHARS = 160
 WHY_MAX_CHARS = 160
 _BUSY = (429, 502, 503, 504)
 _NOT_FROZEN = (400, 409, 500)
-"""Status codes with which servers answer for a graph with configuration errors."""
+"""Status codes that servers return for a graph with configuration errors."""
 
 
 class Compared(NamedTuple):
@@ -176,7 +176,7 @@ class ReferenceServer:
         await self._client.aclose()
 
     async def get(self, path: str) -> _Answer:
-        """Return the answer to a request. Raise UserError if there is none, or if it is invalid."""
+        """Return the response to a request. Raise UserError if there is none, or if it is invalid."""
         url = f"{self._base}/api/{path}"
         async with self._free:
             for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -203,7 +203,7 @@ async def _bounded(url: str, response: httpx.Response, most_bytes: int) -> bytes
 
 
 def _answer(url: str, status: int, body: bytes) -> _Answer:
-    """Parse an answer with status 200; keep the text of an answer with another status. Raise UserError."""
+    """Parse a response with status 200; keep the text of a response with another status. Raise UserError."""
     # The same token serves all requests, so a refusal concerns the entire comparison.
     if status in (401, 403):
         raise UserError(f"{url}: the server requires a token for this ({status}); pass one with --token FILE")
@@ -260,7 +260,8 @@ async def compared(
         return found
 
     found: list[Compared] = []
-    # A large tenant has tens of thousands of graphs: work in batches, so that not all of them are in memory at once.
+    # A large tenant has tens of thousands of graphs: work in batches, so that not all of them are in memory at the same
+    # time.
     for start in range(0, len(wanted), 10 * AT_ONCE_MAX):
         part = wanted[start : start + 10 * AT_ONCE_MAX]
         found += await asyncio.gather(*(one(*each) for each in part))
@@ -328,7 +329,7 @@ async def _elsewhere(server: ReferenceServer, tenant: str, loaded: LoadedTenant,
 
 
 def _branches_shown(loaded: LoadedTenant, source: TenantProject, answer: _Answer) -> Iterator[str]:
-    """Yield the branches for which the server shows the project's own stanzas. Skip malformed parts of the answer."""
+    """Yield the branches for which the server shows the project's own stanzas. Skip malformed parts of the response."""
     configs = answer.body.get("configs") if isinstance(answer.body, dict) else None
     for one in configs if isinstance(configs, list) else ():
         place = one.get("source_context") if isinstance(one, dict) else None

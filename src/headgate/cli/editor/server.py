@@ -71,7 +71,7 @@ class Editor:
         await self._look(params.text_document.uri, everything=False)
 
     async def _look(self, uri: str, *, everything: bool) -> None:
-        """Publish problems at once, and again after the affected job graphs have been frozen."""
+        """Publish problems immediately, and again after the affected job graphs have been frozen."""
         path = _path(uri)
         if path is None:
             return

@@ -138,7 +138,7 @@ class TokenFile:
         # Headgate's own token file is never a symlink, so one there is an attack; an operator's file may be a symlink.
         follow = os.O_NOFOLLOW if self.ours else 0
         try:
-            # O_NONBLOCK: opening a FIFO that somebody planted there would block for ever.
+            # O_NONBLOCK: opening a FIFO that somebody planted there would block forever.
             file = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | follow)
         except OSError as error:
             if isinstance(error, PermissionError) and not strictly:

@@ -57,7 +57,7 @@ def owners(port: int, tables: tuple[str, ...] = TABLES) -> set[int]:
 TIMEOUT_S = ANSWER_WAIT_MAX_S + 5
 """Longer than the server waits for a scheduler, so that it can report that none handled the request."""
 AGAIN_MAX_S = 20.0
-"""Seconds for which a command repeats its request while the server is still loading the data for its answer."""
+"""Seconds for which a command repeats its request while the server is still loading the data for its response."""
 ALIVE_S = 1.0
 ANSWER_SIZE_MAX_BYTES = 256 << 20
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -90,7 +90,7 @@ class PageClient:
         return self._answer(path, None).decode(errors="replace")
 
     def post(self, path: str, body: dict[str, Any]) -> Any:  # JSON
-        """Post a JSON body, and return the decoded JSON of the answer. Raise UserError."""
+        """Post a JSON body, and return the decoded JSON of the response. Raise UserError."""
         return self._json(path, body)
 
     def put(self, path: str, body: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ class PageClient:
                     found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
                     return found
             except urllib.error.HTTPError as error:
-                # Repeat only if the answer says that nothing was done: otherwise a POST would act twice.
+                # Repeat only if the response says that nothing was done: otherwise a POST would act twice.
                 pause_s = _again_s(error)
                 if pause_s is None or time.monotonic() + pause_s > end:
                     raise UserError(f"{url}: {_reason(error)}") from error
@@ -168,7 +168,7 @@ def _again_s(error: urllib.error.HTTPError) -> float | None:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the error description in an answer of the API, or else the reason phrase of its status."""
+    """Return the error description in a response of the API, or else the reason phrase of its status."""
     try:
         found = json.loads(error.read(ANSWER_SIZE_MAX_BYTES))
     except (ValueError, OSError):
@@ -269,7 +269,7 @@ def _alive(base: str, settings: Settings) -> bool:
     try:
         request = urllib.request.Request(f"{base}/health/live")
         with _opened(request, ALIVE_S, _trusting(base, settings)) as answer:
-            # Any program may listen on this port, so check for Headgate's exact answer.
+            # Any program may listen on this port, so check for Headgate's exact response.
             return bool(json.loads(answer.read(ANSWER_SIZE_MAX_BYTES)) == {"alive": True})
     except (OSError, ValueError, HTTPException):
         return False

@@ -1,4 +1,4 @@
-"""Import and export many objects at once, without loss of data: CSV rows, JSON lines, YAML documents."""
+"""Import and export many objects in bulk, without loss of data: CSV rows, JSON lines, YAML documents."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _object(where: str, found: Any, type: str) -> Row:  # YAML or JSON
 def _json(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read one object per line, or one array."""
     for number, line in enumerate(source, 1):
-        # An array must be read at once; lines are read one by one, so that files of any size need little memory.
+        # An array must be read as a whole; lines are read one by one, so that files of any size need little memory.
         if number == 1 and line.lstrip().startswith("["):
             array = _parsed(name, line + source.read())
             yield from (_object(f"{name}: object {n}", one, type) for n, one in enumerate(array, 1))

@@ -123,7 +123,7 @@ async def make_launcher(
     """Return the launcher, which assigns machines to builds. `making` returns the component that creates machines, if
     there is one. Raise UserError for an invalid label."""
     for tenant in tenants().values():
-        # Reject a label with a typo now; otherwise requests for it would wait for machines for ever.
+        # Reject a label with a typo now; otherwise requests for it would wait for machines forever.
         for name, label in tenant.labels.items():
             try:
                 expression(label)

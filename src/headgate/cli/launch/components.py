@@ -170,7 +170,7 @@ def reader(log_root: Path, remote: RemoteLogs, stored: StoredLogs | None) -> Rea
     async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
         try:
             if (found := await logs.content(build, path)) is not None:
-                # Close at once if the caller stops early; otherwise the file stays open until the generator is
+                # Close immediately if the caller stops early; otherwise the file stays open until the generator is
                 # garbage-collected.
                 async with aclosing(found.read(0, found.size_bytes)) as content:
                     async for piece in content:
@@ -344,7 +344,7 @@ async def add_everything(process: Process, bound: Callable[[int], None]) -> None
 
 
 async def _forever(session: Session) -> None:
-    """Wait for ever. The pages are served even while the store is unreachable; only the membership depends on it."""
+    """Wait forever. The pages are served even while the store is unreachable; only the membership depends on it."""
     await asyncio.Event().wait()
 
 

@@ -1,4 +1,4 @@
-"""Hold what the components of one process share: the settings, the store, and resources that are opened once."""
+"""Hold the resources that the components of one process share, such as the settings and the store."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def traces(settings: Settings, hostname: str, stack: AsyncExitStack) -> Observer
 
 @dataclass(slots=True)
 class Process:
-    """Hold what the components of one process share, and the components that were added so far."""
+    """Hold the resources that the components of one process share, and the components that were added so far."""
 
     settings: Settings
     context: Context
@@ -239,7 +239,7 @@ class Process:
             await run_until(asyncio.Event(), *self.works)
             done.set()
 
-        # `done` ends the mirror and the servers, which would run for ever, once all members have ended.
+        # `done` ends the mirror and the servers, which would run forever, once all members have ended.
         await run_until(done, self.context.mirror.run(), members(), *self.servers)
 
 

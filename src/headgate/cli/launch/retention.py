@@ -93,7 +93,7 @@ async def pruned(found: Retention, context: Context) -> None:
     """Remove old logs and buildsets every hour, until cancelled."""
     # With an empty mirror, running builds would count as finished, and this would remove their logs.
     await context.mirror.ready()
-    # A retention without limits is false, so that the task ends at once.
+    # A retention without limits is false, so that the task ends immediately.
     while found:
         try:
             done = await found.logs(context.now_ms(), lambda build: not over(context, build)())

@@ -203,10 +203,9 @@ async def run(
     """Run until a signal arrives, `stop` is set, or every component received a request to stop. Pass `ports` to
     `process`.
 
-    SIGINT, and by default SIGTERM, stop at once, and builds run again elsewhere. SIGUSR1, and SIGTERM with
-    `sigterm_method = graceful`, let builds finish; a second SIGTERM stops at once. SIGHUP makes the scheduler reload
-    the tenant file, and the queues their keys.
-    """
+    SIGINT, and by default SIGTERM, stop immediately, and builds run again elsewhere. SIGUSR1, and SIGTERM with
+    `sigterm_method = graceful`, let builds finish; a second SIGTERM stops immediately. SIGHUP makes the scheduler
+    reload the tenant file, and the queues their keys."""
     stop = stop or asyncio.Event()
     loop, heard = asyncio.get_running_loop(), _Heard(stop)
     # Install handlers early: by default, these signals would kill a process that still waits for its store.

@@ -66,7 +66,7 @@ def _job(job: FrozenJob, explainer: Explainer, *, details: bool) -> Iterator[str
     head = style(job.name, bold=True) + (f"  after {after}" if after else "")
     yield head + (style(f"  [{', '.join(marks)}]", fg="yellow") if marks else "")
     if job.noop:
-        yield _row("runs", "nothing; succeeds at once")
+        yield _row("runs", "nothing; succeeds immediately")
         return
     decision = explainer.decision(job.name)
     # Another job depends on it.

@@ -17,13 +17,13 @@ from headgate.web.description import paths_of
 T = "/api/tenant/{tenant}"
 """Prefix of most paths, which the page abbreviates as `T`."""
 _GRAPH = T + "/pipeline/{pipeline}/project/{project}/branch/{branch}"
-_DONE = "answers when the action is done, or with 409 and the reason"
+_DONE = "returns when the action is done, or 409 with the reason"
 _UNDER_WAY = "also unfinished ones"
 
 
 class ReferenceCall(NamedTuple):
-    """Describe one call of Zuul's API. `how` describes how Headgate's answer differs; `absent` means that Headgate has
-    no such call."""
+    """Describe one call of Zuul's API. `how` describes how Headgate's response differs; `absent` means that Headgate
+    has no such call."""
 
     method: str
     path: str
@@ -39,9 +39,9 @@ CALLS = (
     ReferenceCall("GET", "/api/components", "also the load and the limits of each component"),
     ReferenceCall("GET", "/api/authorizations"),
     ReferenceCall("POST", "/api/connection/{name}/payload", "a webhook only tells Headgate what to poll"),
-    ReferenceCall("GET", "/openapi.yaml", "describes every answer; as JSON also at `/openapi/openapi.json`"),
+    ReferenceCall("GET", "/openapi.yaml", "describes every response; as JSON also at `/openapi/openapi.json`"),
     ReferenceCall("GET", "/.well-known/openid-configuration", "Headgate issues no tokens to jobs", absent=True),
-    ReferenceCall("GET", "/oidc/jwks", "as above", absent=True),
+    ReferenceCall("GET", "/oidc/jwks", "Headgate issues no tokens to jobs", absent=True),
     ReferenceCall("GET", T + "/info", "404 for an unknown tenant"),
     ReferenceCall("GET", T + "/authorizations"),
     ReferenceCall("GET", T + "/status", "with entity tag and compression; times are at most a second old"),
@@ -55,7 +55,7 @@ CALLS = (
     ReferenceCall("GET", T + "/project/{project}"),
     ReferenceCall("GET", T + "/pipelines"),
     ReferenceCall("GET", _GRAPH + "/freeze-jobs", "409 with the reason, for a graph that cannot be frozen"),
-    ReferenceCall("GET", _GRAPH + "/freeze-job/{job}", "409, as above"),
+    ReferenceCall("GET", _GRAPH + "/freeze-job/{job}", "409 with the reason, for a graph that cannot be frozen"),
     ReferenceCall("POST", T + "/project/{project}/freeze-pipeline"),
     ReferenceCall("GET", T + "/config-errors"),
     ReferenceCall("GET", T + "/key/{project}.pub"),
@@ -108,14 +108,14 @@ the store or the history is unreachable. With `Retry-After`, status 503, and 422
 the server is still loading the data it needs: nothing was done, and a retry will soon succeed. Headgate's own commands
 retry automatically.
 
-A HEAD request gets the answer of GET without a body. Every answer has an entity tag (a matching `If-None-Match` gets
-304), and is compressed with gzip if the client accepts that.
+A HEAD request gets the response of GET without a body. Every response has an entity tag (a matching `If-None-Match`
+gets 304), and is compressed with gzip if the client accepts that.
 
 Reading needs no token, unless the tenant requires one (`access-rules`, or `role-mappings` with `anonymous-read-access:
 false`). Requests for actions need `Content-Type: application/json` and a bearer token: the operator's (`[web]
 token_file`), or a JSON web token of an `[auth NAME]` whose claims match a rule of the tenant with the required
-permission (`role-mappings`, or `admin-rules`). The answer comes when the action is done; 409 has the reason why a
-pipeline could not perform it.
+permission (`role-mappings`, or `admin-rules`). The response arrives when the action is done; 409 contains the reason
+why a pipeline could not perform it.
 """
 
 
@@ -124,13 +124,13 @@ _DIFFERENT = """\
 
 Clients of Zuul's API work unchanged. These are the differences:
 
-- An unknown path gets 404, a wrong method 405, and an unknown filter 400 with the most similar known one. Zuul answers
-  the first two with a page, and the third with 404.
+- An unknown path gets 404, a wrong method 405, and an unknown filter 400 with the most similar known one. Zuul returns
+  a page for the first two, and 404 for the third.
 - 401 and 403 have a body, like all errors. An unknown tenant gets 404 at `info`, too.
-- Answers have entity tags and must be revalidated (`no-cache`); Zuul lets clients cache some answers for a while.
-- Enqueue, dequeue and promote answer when they are done, or with 409 and the reason.
+- Responses have entity tags and must be revalidated (`no-cache`); Zuul lets clients cache some responses for a while.
+- Enqueue, dequeue and promote return when they are done, or 409 with the reason.
 - A change in a repository without a forge is named by its topic, so `change` of a ref is a string. Its patchset is a
-  commit. Everywhere, you can name a change as `NAME` or `BRANCH/NAME`, each optionally with `,PATCHSET`.
+  commit. You can name a change everywhere as `NAME` or `BRANCH/NAME`, each optionally with `,PATCHSET`.
 - Lists of builds and buildsets begin with unfinished ones, which have no result.
 - `limit` is at most 1,000, and a value may contain at most three `*`.
 - `voting`, `held`, `final` and `complete` are 1, 0, true or false, in upper or lower case; other values get 400.
@@ -140,10 +140,10 @@ Clients of Zuul's API work unchanged. These are the differences:
 - Artifacts and uploads of images are visible to the tenant that built them, and to tenants whose providers have them;
   only the former can act on them. A requested build that no pipeline runs gets 409.
 - `nodes` are machines that Headgate created, which you can hold and delete, and machines of the inventory that builds
-  use, which you cannot change there (409). Projects and tenants have no SSH keys (404).
+  use, which you cannot change through the API (409). Projects and tenants have no SSH keys (404).
 - `system-events` are the last configuration that took effect, and the time of the last requested reconfiguration.
 - `user_id` and `parameters` of a buildset are null: see `actions` for who did what.
-- Rows are sorted by their end, latest first; with `idx_min` or `idx_max` they are sorted by `_id`, so that a client
+- Rows are sorted by end time, latest first; with `idx_min` or `idx_max` they are sorted by `_id`, so that a client
   that continues after the last row misses none. The `_id` of an unfinished build or buildset is the time in
   milliseconds.
 - The status lists empty queues, too, with their windows; the name of a queue for each branch ends with its `branch`.
@@ -213,7 +213,7 @@ def _route(route: Handler, shapes: dict[str, type[msgspec.Struct]]) -> Iterator[
     if body := " or ".join(filter(None, (_collected(one, shapes) for one in bodies))):
         yield f"- Body: {body}."
     if methods != ["websocket"]:
-        yield f"- Answer: {_answer(route, hints.get('return'), shapes)}."
+        yield f"- Response: {_answer(route, hints.get('return'), shapes)}."
 
 
 def _answer(

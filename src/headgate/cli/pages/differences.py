@@ -131,7 +131,7 @@ ACCEPTED = (
     ),
     ReferenceDifference(
         "`rerun-only-failed` of a pipeline (only Headgate): another run of a failed patchset runs only the failed "
-        "jobs, as long as the inputs of the other jobs are unchanged.",
+        "jobs, if the inputs of the other jobs are unchanged.",
         "errors: what passed is not run again where a pipeline says so",
     ),
     ReferenceDifference(

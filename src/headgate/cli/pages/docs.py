@@ -40,10 +40,10 @@ standard error that begins with `headgate:`.
 | 1 | There is an error in a file, a setting, the request, or what the command examined. |
 | 2 | The command line is invalid. |
 | 69 | A package must be installed first; the message names it. |
-| 75 | The store or Headgate does not answer now; the same command may succeed later. |
+| 75 | The store or Headgate does not respond at the moment; the same command may succeed later. |
 | 78 | A process of the gate cannot start, and will fail again until you fix the problem in the message. |
 
-The exit status of `headgate inventory` is the number of the gRPC status that the service returned.
+The exit status of `headgate inventory` is the gRPC status code that the service returned.
 """
 
 

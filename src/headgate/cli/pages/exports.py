@@ -126,7 +126,7 @@ def completion_script(command: click.Command, shell: str) -> str:
 @click.option(
     "--tenants",
     is_flag=True,
-    help="Print the schema of the tenant file, instead of that of files in repositories.",
+    help="Print the schema of the tenant file, instead of the schema of files in repositories.",
 )
 def json_schema(tenants: bool) -> None:
     """Print the JSON Schema of configuration files, for editors that check YAML.

@@ -50,9 +50,8 @@ STUCK_STATUS = 75
 def command(config: str, verbose: bool) -> None:
     """Process the messages of queues, in order, together with the other workers of the application.
 
-    On SIGTERM or SIGINT, the worker finishes running jobs, and releases its partitions. A second signal stops it at
-    once.
-    """
+    On SIGTERM or SIGINT, the worker finishes running jobs, and releases its partitions. A second signal stops it
+    immediately ."""
     set_up(level="debug" if verbose else "info")
     path = Path(config).absolute()
     if not path.exists():

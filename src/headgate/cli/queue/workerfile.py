@@ -276,7 +276,7 @@ class _Values:
 
 
 def _wrong(of: WorkerOption, value: str, beside: Path) -> str:
-    """Return what is wrong with the value, or an empty string if it is valid."""
+    """Return the problem with the value, or an empty string if it is valid."""
     match of.kind:
         case "whole" | "number":
             adjective = "whole " if of.kind == "whole" else ""

@@ -25,7 +25,7 @@ RETRY = {
         "whole", "3", "How often the job may fail for a message, before the worker gives it up.", 1, 1_000
     ),
     "deaths": WorkerOption(
-        "whole", "0", "How often the process may die while a job handles the message. 0: as `attempts`.", 0, 1_000
+        "whole", "0", "How often the process may die while a job handles the message. 0: same as `attempts`.", 0, 1_000
     ),
     "losses": WorkerOption(
         "whole", "10", "How often the worker may lose its session while a job handles the message.", 1, 1_000
@@ -148,7 +148,7 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
     },
     "retry": RETRY,
     "queue *": {
-        "job": WorkerOption("hook", "", "The job for queues whose names match. Default: that of `[qdo-worker]`."),
+        "job": WorkerOption("hook", "", "The job for queues whose names match. Default: the one in `[qdo-worker]`."),
         **RETRY,
     },
 }

@@ -1,4 +1,4 @@
-"""Run a message server and a worker beside the demo; the worker prints the events of the gate."""
+"""Run a message server and a worker alongside the demo; the worker prints the events of the gate."""
 
 from __future__ import annotations
 

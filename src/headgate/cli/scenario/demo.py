@@ -143,7 +143,7 @@ async def _scenario(
         finally:
             await end(outcomes)
     took_s = time.monotonic() - begun_s
-    terminal.print(f"All take {took_s:.1f} s: up to {most} are tested at once, each on top of those ahead of it.")
+    terminal.print(f"All take {took_s:.1f} s: up to {most} are tested in parallel, each on top of those ahead.")
     failures = await asyncio.to_thread(play.heads_fail)
     serial_s, as_expected = await _measured(play, serial)
     heads = f"The heads {'FAIL' if failures else 'pass'} all tests together."

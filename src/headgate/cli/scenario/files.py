@@ -90,7 +90,7 @@ QUEUE = """\
 
 def config(pipelines: str, owner: str = "") -> dict[str, str]:
     """Return the files of the configuration. `owner` is the prefix of the repositories' names. One job is a
-    playbook if Ansible is installed beside Headgate."""
+    playbook if Ansible is installed alongside Headgate."""
     queue = "" if "- queue:" in pipelines else QUEUE
     playbook = find_spec("ansible") is not None
     announce = "jobs/announce.yaml" if playbook else "jobs/announce"

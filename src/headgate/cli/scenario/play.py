@@ -60,7 +60,7 @@ class Venue(Protocol):
         """Make the repositories."""
 
     async def attend(self, system: Process) -> None:
-        """Note that Headgate is running, and its address."""
+        """Record that Headgate is running, and its address."""
 
     async def propose(
         self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None

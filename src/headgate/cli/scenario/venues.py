@@ -113,7 +113,7 @@ class PlainGit:
         return made
 
     async def checked(self, changes: Sequence[DemoChange]) -> None:
-        """Return at once: nobody waits for checks on plain git."""
+        """Return immediately: nobody waits for checks on plain git."""
 
     async def approve(self, change: DemoChange) -> None:
         await asyncio.to_thread(self.repositories.approve, change.project, change.topic)
@@ -172,7 +172,7 @@ def _nothing(what: str, style: Style = "") -> None:
 def _host(forge: str, module_name: str = "standins") -> Callable[[Path], Any]:  # the type of the module's function
     """Return a function that opens a forge below a directory, and imports the forge's module only then."""
 
-    def opened(root: Path) -> Any:  # as above
+    def opened(root: Path) -> Any:  # the type of the module's function
         with needing(f"headgate demo --forge {forge}", "demo"):
             module = import_module(f"headgate.cli.scenario.forges.{module_name}")
         return getattr(module, f"{forge}_host")(root)

@@ -33,7 +33,7 @@ from headgate.store.types import OPS_MAX, Delete, Entry, StoreError
 T = TypeVar("T")
 
 _config = click.option("--config", metavar="FILE", help="The settings file.")
-_store = click.option("--store", metavar="URL", default="", help="URL of a store, instead of that of the settings.")
+_store = click.option("--store", metavar="URL", default="", help="URL of a store, instead of the one in the settings.")
 _map_store = click.option(
     "--store",
     metavar="FILE|URL",

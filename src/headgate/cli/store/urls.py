@@ -117,7 +117,7 @@ class SilenceWarningBackend:
         return await self._awaited(self._inner.commit(checks, ops))
 
     def watch(self, prefix: str) -> AsyncIterator[Change]:
-        # Do not time a watch: it is silent as long as nothing changes.
+        # Do not time a watch: it is silent while nothing changes.
         return self._inner.watch(prefix)
 
     async def grant(self, ttl_s: float) -> Lease:

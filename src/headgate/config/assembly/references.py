@@ -164,7 +164,7 @@ class References:
             self.read.update(("nodeset", name) for name in named)
         most = self._tenant.max_nodes_per_job
         largest = max((sum(len(node.name) for node in one.nodes) for one in found), default=0)
-        # Defining a large nodeset is harmless as long as no job uses it.
+        # Defining a large nodeset is harmless until a job uses it.
         if stanza.kind != "nodeset" and 0 <= most < largest:
             text = f"this nodeset has {largest} nodes; the tenant allows a job at most {most}"
             yield stanza.source.error(MEANING, text, line)

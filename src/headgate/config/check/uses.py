@@ -150,7 +150,7 @@ class Uses(NamedTuple):
 
 
 def uses(layout: Layout, job: str) -> Uses:
-    """Return everything that uses `job`. The layout must have an index."""
+    """Return all uses of `job`. The layout must have an index."""
     stanzas = [stanza for variants in layout.jobs.values() for stanza in variants]
     sections = [s for of in (layout.projects, layout.templates) for found in of.values() for s in found]
     attached = [

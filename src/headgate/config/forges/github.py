@@ -148,7 +148,7 @@ def sets(how: Mapping[str, Any]) -> frozenset[str]:
 
 def _closes(started: Sequence[Mapping[str, Any]], ended: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """Return the report that cancels a started check run if no final report completes it; otherwise it would stay
-    unfinished for ever."""
+    unfinished forever."""
     runs = any(how.get("check") in ("queued", "in_progress") for how in started)
     return ({"check": "cancelled", "comment": False},) if runs and not any("check" in how for how in ended) else ()
 

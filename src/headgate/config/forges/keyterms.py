@@ -53,7 +53,7 @@ class KnownFacts(Protocol):
 
 
 class TermSubject(NamedTuple):
-    """Hold everything that a predicate may examine."""
+    """Hold the facts that a predicate may examine."""
 
     known: KnownFacts
     tenant: str = ""
@@ -73,7 +73,7 @@ class TermSubject(NamedTuple):
 
     @property
     def details(self) -> Details:
-        """Return what the forge reports about the change; empty details if it reports nothing."""
+        """Return the forge's details of the change; empty details if it reports nothing."""
         return self.known.details or _NOTHING
 
     @property

@@ -3,7 +3,7 @@
 A test compares this table with the declarations and the code. The table maps a stanza and a part of the program to the
 keys that the part uses, each as `key`, or as `key=name` if the code has a name for it other than the key with
 underscores. A key that is not listed is declared as having no effect. Keys of triggers and requirements of forges are
-not listed, because each is declared beside its predicate (`config/forges`).
+not listed, because each is declared next to its predicate (`config/forges`).
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ JOB: dict[str, JobKey] = {
     "timeout": _key(checks.integer, note=_UNLIMITED, field="timeout_s"),
     "post-timeout": _key(checks.integer, note=_UNLIMITED, field="post_timeout_s"),
     "attempts": _key(checks.integer, default="3", note="at least 1", field="attempts_max"),
-    "reuse": _key(checks.flag, default="that of the pipeline", note=_REUSED, control=True, field="reuse"),
+    "reuse": _key(checks.flag, default="the pipeline's", note=_REUSED, control=True, field="reuse"),
     "semaphore": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "semaphores": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "required-projects": _key(_override(_REQUIRED), MergeRule.BY_PROJECT, control=True),

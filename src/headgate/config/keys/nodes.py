@@ -227,16 +227,16 @@ STATIC_NODE: checks.Keys = {
     "label": checks.StanzaKey(checks.text, required=True),
     "host": _key(_ADDRESSED, "the name", "the address, if the name is not one"),
     "aliases": _key(_TEXTS, "none", "further labels of this machine"),
-    "connection-type": _key(words("ssh", "winrm", "network_cli"), "that of the image"),
-    "connection-port": _key(checks.count(1, 65535), "that of the image"),
-    "username": _key(checks.text, "that of the image"),
+    "connection-type": _key(words("ssh", "winrm", "network_cli"), "the image's"),
+    "connection-port": _key(checks.count(1, 65535), "the image's"),
+    "username": _key(checks.text, "the image's"),
     "host-key": _key(
         checks.Check("public keys, one per line", _host_key, schema=checks.text.schema),
         "accepted and recorded at the first connection",
     ),
-    "python-path": _key(checks.text, "that of the image"),
-    "shell-type": _key(checks.text, "that of the image"),
-    "slots": _key(_SLOTS, "that of the label", "builds at a time"),
+    "python-path": _key(checks.text, "the image's"),
+    "shell-type": _key(checks.text, "the image's"),
+    "slots": _key(_SLOTS, "the label's", "builds at a time"),
     "attributes": _key(checks.mapping, "{}", "what jobs see as `nodepool.node_properties`"),
 }
 STATIC = NodeDriver(

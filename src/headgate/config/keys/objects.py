@@ -32,7 +32,7 @@ PROJECT: checks.Keys = {
         "the repository's",
         idle="where a project lacks the branch, builds use master, main or its first branch",
     ),
-    "merge-mode": checks.StanzaKey(checks.one_of(*MERGE_MODES), "that of the connection"),
+    "merge-mode": checks.StanzaKey(checks.one_of(*MERGE_MODES), "the connection's"),
     "queue": checks.StanzaKey(checks.name, "a queue of its own"),
     "vars": checks.StanzaKey(checks.mapping, "{}", "variables of jobs override these"),
 }
@@ -116,7 +116,7 @@ SECRET: checks.Keys = {
     ),
 }
 PRAGMA: checks.Keys = {
-    "implied-branch-matchers": checks.StanzaKey(checks.flag, "as in the tenant file"),
+    "implied-branch-matchers": checks.StanzaKey(checks.flag, "same as in the tenant file"),
     "implied-branches": checks.StanzaKey(checks.many(checks.regex), "the branch of the file"),
 }
 
@@ -190,7 +190,7 @@ PIPELINE: checks.Keys = {
     "reject": checks.StanzaKey(checks.mapping, "{}", _BY_CONNECTION),
     **{
         kind: checks.StanzaKey(
-            checks.mapping, "as failure" if kind in ("merge-conflict", "config-error") else "{}", _BY_CONNECTION
+            checks.mapping, "same as failure" if kind in ("merge-conflict", "config-error") else "{}", _BY_CONNECTION
         )
         for kind in REPORTERS
     },

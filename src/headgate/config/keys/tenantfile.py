@@ -25,7 +25,7 @@ LABEL: checks.Keys = {
     "project": checks.StanzaKey(
         checks.text, required=True, note="the project of the inventory that owns the machines; `*`: any"
     ),
-    "partition": checks.StanzaKey(checks.text, "that of the executor's zone, or all"),
+    "partition": checks.StanzaKey(checks.text, "the one named like the executor's zone, or all"),
     "triggering": checks.StanzaKey(checks.flag, "false", "only the machine that started the item"),
 }
 
@@ -69,7 +69,7 @@ TENANT: checks.Keys = {
     "allowed-labels": checks.StanzaKey(checks.many(checks.regex), "all"),
     "disallowed-labels": checks.StanzaKey(checks.many(checks.regex), "none"),
     "use-nodepool": checks.StanzaKey(checks.flag, "true", "false: every label must be defined"),
-    "web-root": checks.StanzaKey(checks.text, "that of all tenants", idle="URLs in reports begin with [web] root"),
+    "web-root": checks.StanzaKey(checks.text, "the one for all tenants", idle="URLs in reports begin with [web] root"),
     "admin-rules": checks.StanzaKey(_TEXTS, "none"),
     "access-rules": checks.StanzaKey(_TEXTS, "none"),
     "role-mappings": checks.StanzaKey(checks.mapping, "none", "rule -> roles"),

@@ -26,7 +26,7 @@ CARRIED_MAX_MS = 300_000
 has changed in the meantime."""
 CARRIED_MAX = 40
 """Limit on the builds of an item that are carried over a reset, as one commit must be able to cancel them all; the
-others are canceled at once."""
+others are canceled immediately."""
 DATA_MAX_BYTES = 2_000
 """Size limit of the data of a build that ends before it is decided whether it counts, as the item's record contains the
 data."""

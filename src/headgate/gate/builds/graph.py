@@ -115,7 +115,7 @@ def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) ->
             elif build.result != "SKIPPED":
                 of = item.subjects(provider)[0].id
                 failed = f"Job {provider.name} of {of}, which provides what this one requires, failed"
-    # After a failure, waiting for the others would be in vain.
+    # After a failure, there is no point in waiting for the others.
     return Required(waits and not failed, failed, tuple(artifacts))
 
 

@@ -184,7 +184,7 @@ def run(
     given: tuple[dict[str, object], ...] = (),
 ) -> Build:
     """Return the build of `job`, with the artifacts `given` by changes ahead, and request it from an executor. The
-    built-in job `noop` succeeds without an executor, and a job that would receive too much data fails at once."""
+    built-in job `noop` succeeds without an executor, and a job that would receive too much data fails immediately."""
     build = begun(item, buildset, job, attempt, world, given)
     if job.noop:
         return replace(build, result="SUCCESS")

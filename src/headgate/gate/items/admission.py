@@ -37,7 +37,7 @@ _UNTRUSTED = ("none", "read")
 
 
 class Weighed(NamedTuple):
-    """Hold what is enqueued together with a change, and what keeps it out."""
+    """Hold the changes that are enqueued together with a change, and the reasons that keep it out."""
 
     found: Needs
     problems: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Weighed(NamedTuple):
 
 
 def weigh(state: State, change: Change, world: World) -> Weighed:
-    """Return what must be enqueued together with `change`, and what prevents that."""
+    """Return the changes that must be enqueued together with `change`, and the reasons that prevent that."""
     if not change.is_change or world.pipeline.ignore_dependencies or world.pipeline.manager in IN_LINE:
         return Weighed(Needs((change,)))
     found = needs(change, world)
@@ -227,7 +227,7 @@ def corrected(state: State, world: World, actions: list[Action]) -> State:
 def _later(state: State, world: World) -> frozenset[str]:
     """Return the keys of the changes that a later turn examines, because no comment on them is due."""
     change_states = ((one, world.change_states.get(one.key)) for one in state.refusals)
-    # Finding the dependencies of a change may visit hundreds of changes; changes without any are compared at once.
+    # Finding the dependencies of a change may visit hundreds of changes; changes without any are compared immediately.
     dear = [
         one
         for one, change_state in change_states

@@ -253,7 +253,7 @@ def as_it_was(name: str, settings: Remains | None) -> Pipeline:
 
 
 def remembered(state: State, pipeline: Pipeline) -> State:
-    """Return the state that stores the settings needed if its pipeline is removed, as long as it has queues."""
+    """Return the state that stores the settings needed if its pipeline is removed, while it has queues."""
     settings = remains(pipeline) if state.queues else None
     return state if settings == state.remains else replace(state, remains=settings)
 

@@ -20,8 +20,8 @@ LEAVES_MAX = 10
 """Limit on the items that leave in one turn, because one commit records their ends; the items behind them wait for the
 next turn."""
 WORKED_ON_MAX = 200
-"""Limit on the changes of one project that are processed at once in pipelines that test each change separately; the
-others wait for their turn."""
+"""Limit on the changes of one project that are processed concurrently in pipelines that test each change separately;
+the others wait for their turn."""
 
 
 def advance_item(

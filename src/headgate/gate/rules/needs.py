@@ -37,7 +37,7 @@ class Needs(NamedTuple):
 
 
 def needs(change: Change, world: World) -> Needs:
-    """Return everything that `change` needs, directly or through others. Landed changes are not included, and neither
+    """Return all changes that `change` needs, directly or through others. Landed changes are not included, and neither
     are changes that nobody has proposed yet."""
     walk, known = _Walk(world), world.change_states.get(change.key)
     current = known is not None and known.open and known.change.commit == change.commit

@@ -22,7 +22,7 @@ from headgate.gate.state.world import World
 
 
 class Obstacle(StrEnum):
-    """Give the reasons why a change may not land now, in order of precedence."""
+    """Enumerate the reasons why a change may not land now, in order of precedence."""
 
     GONE = "gone"
     """The proposer withdrew it, or proposed something newer."""
@@ -48,9 +48,10 @@ class Unready(NamedTuple):
 
 
 def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unready | None:
-    """Return what keeps `item` from landing behind the changes `ahead`, or None. `failing`: keys of the failing changes
-    ahead. A ref that is not a change has no obstacles; an obstacle to one change holds back its circle."""
-    # What was pushed has already landed.
+    """Return the obstacle that keeps `item` from landing behind the changes `ahead`, or None. `failing`: keys of the
+    failing changes ahead. A ref that is not a change has no obstacles; an obstacle to one change holds back its
+    circle."""
+    # A pushed ref has already landed.
     if not item.change.is_change:
         return None
     found = [why for change in item.left if (why := _unready(item, change, world)) is not None]
@@ -64,7 +65,7 @@ def unready(item: Item, ahead: Set[str], failing: Set[str], world: World) -> Unr
 
 
 def _unready(item: Item, change: Change, world: World) -> Unready | None:
-    """Return what keeps one change of the item from landing, apart from what it needs."""
+    """Return the obstacle that keeps one change of the item from landing, apart from the changes that it needs."""
     own = world.change_states.get(change.key)
     found = _out_of_date(change, own, world) if own is not None else None
     if found is not None and (item.others or item.landed) and not found.why:
@@ -79,7 +80,7 @@ def _out_of_date(change: Change, own: ChangeState, world: World) -> Unready | No
     """Return why the patchset can no longer land: it has landed, was closed or was replaced. Pipelines that land
     nothing still test a landed one."""
     if own.landed:
-        why = f"it has landed already: {change.commit[:8]} is in {change.branch} of {change.project}"
+        why = f"it has already landed: {change.commit[:8]} is in {change.branch} of {change.project}"
         return Unready(Obstacle.LANDED, why) if world.dependent else None
     if not own.open:
         return Unready(Obstacle.CLOSED, own.reason) if own.reason else Unready(Obstacle.GONE, "")
@@ -97,8 +98,8 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
     for key in () if world.pipeline.ignore_dependencies else change.needs:
         change_state = world.change_states.get(key)
         if key in failing:
-            waits = waits or Unready(Obstacle.WAITING, f"the change that it needs, {key}, is failing")
-        # What nobody has proposed yet is not needed before somebody does.
+            waits = waits or Unready(Obstacle.WAITING, f"its dependency {key} is failing")
+        # A dependency that does not exist yet does not count until somebody proposes it.
         elif change_state is not None and key not in ahead and not change_state.landed:
             return Unready(Obstacle.LACKING, _absent(key, change_state, world))
     return waits
@@ -108,10 +109,10 @@ def _absent(key: str, change_state: ChangeState, world: World) -> str:
     """Return why a needed change is not ahead."""
     if not change_state.open:
         end = f"closed: {change_state.reason}" if change_state.reason else "withdrawn"
-        return f"the change that it needs, {key}, was {end}"
+        return f"its dependency {key} was {end}"
     if world.dependent and (why := unmet(world, change_state) or ruled_out(world, change_state)):
         return f"a change it needs is not ready: {why}"
-    return f"the change that it needs, {key}, has not landed and is not ahead in the queue"
+    return f"its dependency {key} has not landed and is not ahead in the queue"
 
 
 # --- requirements
@@ -120,7 +121,7 @@ def _absent(key: str, change_state: ChangeState, world: World) -> str:
 def refused(world: World, change_state: ChangeState | None) -> str:
     """Return why the pipeline's requirements keep out a change that is about to be enqueued, or an empty string."""
     if change_state is None:
-        return "it is not known at its connection"
+        return "its connection does not know it"
     return unmet(world, change_state, entering=True) or ruled_out(world, change_state)
 
 

@@ -52,7 +52,7 @@ def variables(change: Change) -> dict[str, Any]:
 
 
 def ref_at(item: Item, world: World) -> RefAt:
-    """Return what the jobs of an item without a change run on: the object that the ref names, without a merge.
+    """Return the object on which the jobs of an item without a change run: the one that the ref names, without a merge.
 
     The merger that prepares the item finds out which branches contain a tag, and checks that a ref has the commit that
     a person stated.

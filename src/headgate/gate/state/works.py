@@ -178,7 +178,7 @@ class LandRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="land"):
 
     @property
     def parts(self) -> tuple[Landing, ...]:
-        """Return everything that lands in this step, its own change first."""
+        """Return all changes that land in this step, its own change first."""
         own = Landing(self.change, self.commit, self.note, self.approved, self.leases, self.vetoed, self.approvals)
         return (own, *self.others)
 

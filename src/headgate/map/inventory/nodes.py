@@ -139,10 +139,10 @@ class MadeNode(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     fixed: bool = False
     """Whether the machine is static: Headgate neither makes nor removes it."""
     slot: int | None = None
-    """Number of this slot of a machine that serves several builds at once; None: not a slot."""
+    """Number of this slot of a machine that serves several builds concurrently; None: not a slot."""
     slots: int = 0
-    """Number of builds that the machine serves at once. No build gets the machine itself: builds get its slots, each of
-    which has a record of its own."""
+    """Number of builds that the machine serves concurrently. No build gets the machine itself: builds get its slots,
+    each of which has a record of its own."""
     opened: int = 0
     """Number of the machine's slots that were ever recorded."""
     main: str = ""

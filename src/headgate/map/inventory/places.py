@@ -183,7 +183,7 @@ class Tags(Dir):
 
 
 class PartitionTree(Dir):
-    """Hold everything of one partition except the objects themselves."""
+    """Hold all entries of one partition except the objects themselves."""
 
     definitions = below(DefinitionIndex)
     objects = below(Objects)

@@ -104,7 +104,7 @@ class MessageBoard:
         self.signal.notify(app, None)
 
     async def remove(self, app: str, name: str) -> None:
-        """Remove a queue at once; its messages are deleted gradually."""
+        """Remove a queue immediately; its messages are deleted gradually."""
         await self._write(lambda database: queues.remove(database, app, name), app)
         self.signal.notify(app, None)
 
@@ -132,7 +132,7 @@ class MessageBoard:
         counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
         with counted:
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
-        # After the commit: readers that are woken read the database at once.
+        # After the commit: readers that are woken read the database immediately.
         for partition in {QueuePartition(queue, one.partition) for one in posted if not one.deliver_at}:
             self.signal.notify(app, partition)
         if any(one.deliver_at for one in posted):
@@ -271,7 +271,7 @@ class MessageBoard:
             group = self._waiting.group()
             try:
                 answers = await loop.run_in_executor(self._threads[1], self._answers, [one.work for one in group])
-            # Catch all exceptions: a caller without an answer would wait for ever.
+            # Catch all exceptions: a caller without an answer would wait forever.
             except Exception as error:
                 answers = [error] * len(group)
             for write, answer in zip(group, answers, strict=True):

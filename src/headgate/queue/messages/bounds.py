@@ -107,7 +107,7 @@ class ApplicationUsage:
     _pending: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Application -> messages and bytes that were accepted and are not written yet."""
     _rates: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """Application -> number of messages it may post at once, and the time at which that was computed."""
+    """Application -> number of messages it may post in one burst, and the time at which that was computed."""
 
     def stale(self, app: str) -> bool:
         """Return whether the usage must be read from the database again."""
@@ -156,8 +156,8 @@ class ApplicationUsage:
             seen.messages, seen.size_bytes = seen.messages + len(drafts), seen.size_bytes + size
 
     def _pace(self, app: str, count: int) -> None:
-        """Limit the rate. One second's quota may be used at once; a larger batch must wait until the whole quota is
-        available."""
+        """Limit the rate. One second's quota may be used in one burst; a larger batch must wait until the whole quota
+        is available."""
         rate, now_s = self.limits.rate_max, self.now_s()
         left, since_s = self._rates.get(app, (float(rate), now_s))
         left = min(float(rate), left + (now_s - since_s) * rate)

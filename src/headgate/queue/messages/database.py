@@ -126,7 +126,7 @@ class Database(Protocol):
 
     @property
     def growth(self) -> PartitionGrowth:
-        """Return what the transaction adds to the partitions."""
+        """Return the messages and bytes that the transaction adds to the partitions."""
         ...
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]: ...
@@ -163,7 +163,7 @@ class SqliteDatabase:
             # may read bodies.
             private_file(path)
             self._connection = apsw.Connection(str(path))
-            # SQLite reports a locked file at once by default, as while another process checkpoints or writes.
+            # SQLite reports a locked file immediately by default, as while another process checkpoints or writes.
             self._connection.set_busy_timeout(5_000)
             # In this order: the page size of a file is fixed once it is in WAL mode.
             self._connection.execute(f"pragma page_size = {PAGE_BYTES}; pragma journal_mode = wal")
@@ -181,7 +181,8 @@ class SqliteDatabase:
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         with _translated():
-            # All rows at once: a cursor left open would keep its view of the file, and the journal would only grow.
+            # Fetch all rows together: a cursor left open would keep its view of the file, and the journal would only
+            # grow.
             return self._connection.execute(sql, tuple(values)).fetchall()
 
     def insert(self, table: str, columns: str, rows: Sequence[Row]) -> None:
@@ -192,7 +193,7 @@ class SqliteDatabase:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         with _translated():
-            # A transaction that reads first and then wants to write fails at once, whatever the timeout, if another
+            # A transaction that reads first and then wants to write fails immediately, whatever the timeout, if another
             # connection has written in between. This one takes the lock for writing before it reads.
             self._connection.execute("begin immediate")
         try:

@@ -66,7 +66,7 @@ def _unknown(partition: int) -> Row:
 
 
 def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
-    """Tell whether the partition has a message that is due or new."""
+    """Return whether the partition has a message that is due or new."""
     due = database.execute(
         f"select 1 from tried where {holders.PLACE} and due_ms between 1 and ? limit 1", (*place, now_ms)
     )
@@ -103,7 +103,7 @@ class _Strand:
 
 
 def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _Strand:
-    """Return what this lease covers. Raise LeaseLost, NoQueue."""
+    """Return the partitions that this lease covers. Raise LeaseLost, NoQueue."""
     queue = queues.find(database, app, name)
     columns = "crew, partition, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch"
     sql = f"select {columns} from lease where queue = ?"
@@ -286,7 +286,7 @@ def _by_partition(
 
 @dataclass(frozen=True, slots=True)
 class _PartitionReport:
-    """Hold what was reported for one partition and can be recorded."""
+    """Hold the reported outcomes of one partition that can be recorded."""
 
     held: holders.HeldLease
     outcome: holders.Outcome

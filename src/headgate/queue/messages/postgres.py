@@ -84,7 +84,8 @@ class PostgresDatabase:
 
 
 def _notifications(url: str) -> Iterator[str | None]:
-    """Yield notifications as they come; yield None at once, and after each second without any. Raise DatabaseDown."""
+    """Yield notifications as they come; yield None immediately, and after each second without any. Raise
+    DatabaseDown."""
     # A connection of its own: one that executes statements hands notifications out only between them.
     with _translated(), psycopg.connect(url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S) as connection:
         connection.execute(f"listen {CHANNEL}".encode())

@@ -275,7 +275,7 @@ class Write:
 
     @property
     def messages(self) -> int:
-        """Return how many messages are posted."""
+        """Return the number of messages in the post."""
         return len(self.work.drafts) if isinstance(self.work, MessagePost) else 1
 
     @property
@@ -311,7 +311,7 @@ class GroupLine:
         self._count += 1
 
     def group(self) -> list[Write]:
-        """Return the next group: one write of each application in turn, as long as there is room."""
+        """Return the next group: one write of each application in turn, while there is room."""
         found, messages, chars = list[Write](), 0, 0
         while self._of and len(found) < GROUP_MAX:
             app, waiting = next(iter(self._of.items()))

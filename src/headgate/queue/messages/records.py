@@ -56,8 +56,7 @@ class MessageDraft(msgspec.Struct, frozen=True):
     partition: int | None = None
     """Number of the partition. None: the key decides or, without a key, chance."""
     key: str = ""
-    """Messages with the same key are in one partition, or strand, as long as the number of partitions stays the
-    same."""
+    """Messages with the same key are in one partition, or strand, while the number of partitions stays the same."""
     delay_ms: int = 0
     """Milliseconds from posting to delivery; 0: none."""
     at_ms: int = 0

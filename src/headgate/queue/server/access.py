@@ -59,8 +59,8 @@ class ApplicationKeys:
         until: Mapping[str, float] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Take the keys of applications; several keys of one application are valid at once. `until`: key -> the
-        Unix time at which it expires."""
+        """Take the keys of applications; several keys of one application are valid at the same time. `until`: key ->
+        the Unix time at which it expires."""
         self._until, self._now_s = {_hashed(key): at_s for key, at_s in (until or {}).items()}, now_s
         self.apps = frozenset(keys)
         # An empty key would let in everybody who sends a header without one.

@@ -1,4 +1,4 @@
-"""Hold what the routes of the message API share: answers, refusals, long polls and streams."""
+"""Provide the common parts of the message API's routes: responses, refusals, long polls and streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Event = dict[str, str]
 
 
 class MessageSite:
-    """Hold what every handler of the message API works with."""
+    """Hold the objects that every handler of the message API uses."""
 
     def __init__(self, board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> None:
         self.board, self.keys, self.stop = board, keys, stop
@@ -123,7 +123,7 @@ async def messages(site: MessageSite, app: str, queue: QueueRecord, page: Messag
     if not page.wait_s or _news(found, page):
         return found
     end = asyncio.get_running_loop().time() + page.wait_s
-    # Most requests find something at once and need no listener. The others read again: between the first read and
+    # Most requests find something immediately and need no listener. The others read again: between the first read and
     # listening, a post would wake nobody.
     with site.waiting.track_inprogress(), site.board.signal.listen(app, queue.name) as listener:
         while not _news(found := await _read(site, app, queue, page), page) and not site.stop.is_set():
@@ -136,7 +136,7 @@ async def messages(site: MessageSite, app: str, queue: QueueRecord, page: Messag
 
 
 def _news(found: list[StoredMessage], page: MessagePage) -> bool:
-    """Tell whether there are messages behind the page's position."""
+    """Return whether there are messages behind the page's position."""
     return any(one.message_id != page.since.id for one in found)
 
 

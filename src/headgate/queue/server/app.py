@@ -172,7 +172,7 @@ async def stream_messages(site: answers.MessageSite, request: HttpRequest, app: 
 
 @get("/v1/{app:str}/{queue:str}/lag")
 async def get_lag(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    """Return how many messages wait behind `after` in one `partition`."""
+    """Return the number of messages that wait behind `after` in one `partition`."""
     of = await _seen(site, request, app, queue)
     partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)

@@ -313,7 +313,7 @@ def ids(text: str) -> list[tuple[int, str]]:
             )
         found.append((int(match[1] or 1), match[2]))
     if len(found) > IDS_MAX:
-        raise records.InvalidPost({"message_ids": f"at most {IDS_MAX} at once, not {len(found)}"})
+        raise records.InvalidPost({"message_ids": f"at most {IDS_MAX} per request, not {len(found)}"})
     return found
 
 

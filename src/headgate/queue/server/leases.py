@@ -86,7 +86,7 @@ async def give_back(site: MessageSite, request: HttpRequest, app: str, queue: st
 
 
 async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, look: Callable[[], Awaitable[T]]) -> T:
-    """Return what `look` finds; repeat it when something is posted, and at intervals, until `wait_s` seconds have
+    """Return the result of `look`; repeat it when something is posted, and at intervals, until `wait_s` seconds have
     passed."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
@@ -118,7 +118,7 @@ def _checked(outcome: Outcome) -> None:
     """Check the limits of an outcome. Raise InvalidPost."""
     named = [*outcome.done, *(one.message_id for one in outcome.failed)]
     if len(named) > NAMED_MAX:
-        raise InvalidPost({"done": f"at most {NAMED_MAX} messages at once, not {len(named)}"})
+        raise InvalidPost({"done": f"at most {NAMED_MAX} messages per request, not {len(named)}"})
     # A message both done and failed would be forgotten and then tried again.
     if len(named) != len(set(named)):
         raise InvalidPost({"done": "it names a message twice"})

@@ -73,37 +73,37 @@ class Rank:
     which: int
 
     def stirs(self) -> None:
-        """Note that the partition may have something to do."""
+        """Record that the partition may have something to do."""
         self.turns._stirring.add(self.which)
 
     def rests(self) -> None:
-        """Note that the partition has nothing to do now."""
+        """Record that the partition has nothing to do now."""
         if self.which in self.turns._stirring:
             self.turns._stirring.discard(self.which)
             self.turns.changed()
 
     def waits(self, since_ms: int) -> None:
-        """Note that the partition has a message, posted at `since_ms`, or now if the server's clock is ahead."""
+        """Record that the partition has a message, posted at `since_ms`, or now if the server's clock is ahead."""
         self.turns._since_ms[self.which] = min(since_ms, self.turns.now_ms())
 
     @property
     def is_next(self) -> bool:
-        """Tell whether the partition has the turn."""
+        """Return whether the partition has the turn."""
         found = self.turns.next()
         return found is not None and found[0] == self.which
 
     def begins(self) -> None:
-        """Note that the partition's message has a slot; the partition has used its turn."""
+        """Record that the partition's message has a slot; the partition has used its turn."""
         found = self.turns.next()
         assert found is not None and found[0] == self.which, "only the partition that has the turn gets a slot"
         self.turns._since_ms[self.which], self.turns._busy, self.turns._passed = None, True, found[1]
 
     def ends(self) -> None:
-        """Note that the slot is free again."""
+        """Record that the slot is free again."""
         self.turns._busy = False
 
     def gives_up(self) -> None:
-        """Note that the partition no longer waits."""
+        """Record that the partition no longer waits."""
         self.turns._since_ms[self.which] = None
 
 
@@ -120,7 +120,7 @@ class Stuck(HeadgateError):
 
 
 def error_text(error: Exception) -> str:
-    """Return what a lease server records of a failure."""
+    """Return the text that a lease server records of a failure."""
     # Messages of errors may hold lone surrogates, as from names of files; JSON cannot, and the server would refuse the
     # outcome.
     return f"{type(error).__name__}: {error}"[:ERROR_MAX_CHARS].encode(errors="replace").decode()
@@ -144,7 +144,7 @@ class _SlotWaiter:
 
 
 class CallSlots:
-    """Limit the calls that run at once, and among them those of plain functions. First come, first served, but a
+    """Limit the calls that run concurrently, and among them those of plain functions. First come, first served, but a
     call that needs no thread does not wait for one, and a call whose partition does not have the turn is passed
     over."""
 
@@ -204,7 +204,7 @@ async def _either(place: asyncio.Future[None], unless: asyncio.Event | None) -> 
 
 
 class JobCaller:
-    """Call jobs: `jobs_max` at once, of which `threads` may be plain functions."""
+    """Call jobs: `jobs_max` concurrently, of which `threads` may be plain functions."""
 
     def __init__(self, jobs_max: int, threads: int) -> None:
         self.places = CallSlots(jobs_max, threads)
@@ -233,7 +233,7 @@ class JobCaller:
             answer = await self._in_thread(hook, arguments, limit_s)
             # A plain function may return a coroutine, as a lambda around an async one does.
             return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
-        # Raised in a task, these would end the loop at once, with partitions not given back.
+        # Raised in a task, these would end the loop immediately, with partitions not given back.
         except (SystemExit, KeyboardInterrupt) as end:
             # As Python and shells do it: no code is 0, a message is 1, and an interrupt is 128 and the number of
             # SIGINT.
@@ -271,7 +271,7 @@ class JobCaller:
         if done.done():
             return
         self._stuck += 1
-        log.error("a job does not end even when interrupted; its thread is left alone (%s so far)", self._stuck)
+        log.error("a job did not end even when interrupted; abandoning its thread (%s so far)", self._stuck)
         if self._stuck > STUCK_MAX:
             raise Stuck(f"{self._stuck} jobs never ended; restart the worker")
         done.set_result((None, TimeLimit("it did not end in time, and could not be interrupted")))

@@ -24,8 +24,8 @@ GONE_MAX_MS = 7 * 86_400_000
 
 @dataclass(slots=True)
 class DiscoveryTurn:
-    """Run discovery in the oldest worker, so that no agreement is needed. Two at once do no harm: every write checks
-    what it saw."""
+    """Run discovery in the oldest worker, so that no agreement is needed. Two workers that do so do no harm: every
+    write checks what it saw."""
 
     ours: bool = False
     requested: asyncio.Event = field(default_factory=asyncio.Event)

@@ -67,7 +67,7 @@ class Ownership:
         return there
 
     async def release(self, progress: steps.Progress) -> None:
-        """Give the partition back, so that another worker can take it at once."""
+        """Give the partition back, so that another worker can take it immediately."""
         left = steps.released(progress)
         await self._write([self.app.progress(self.partition).put(left), Delete(self.guard.path)])
 

@@ -81,7 +81,7 @@ class PartitionRunner:
                 self.now = replace(self.now, gone_ms=self._processor.now_ms())
             await self._ownership.release(self.now)
         except GuardLost:
-            log.warning("%s: another worker has taken it; unrecorded messages run again there", self.partition)
+            log.warning("%s: another worker has taken it over; unrecorded messages run again there", self.partition)
             self._processor.figures.lost.inc()
         except StopWorker:
             await self.give_back()
@@ -103,7 +103,7 @@ class PartitionRunner:
         """Run until the partition is left; return True if the queue no longer exists."""
         retry_s = 0.1
         while not self.leaving:
-            self._wake.clear()  # Before the step: a post during it ends the rest at once.
+            self._wake.clear()  # Before the step: a post during it ends the rest immediately.
             self.rank.stirs()
             try:
                 if not await self._step():
@@ -305,7 +305,7 @@ class PartitionRunner:
             error = await self._called(messages)
         if error is not None:
             figures.failures.labels(queue).inc()
-            log.info("%s: try %s of message %s failed: %r", self.partition, attempt, messages[0].message_id, error)
+            log.info("%s: attempt %s at message %s failed: %r", self.partition, attempt, messages[0].message_id, error)
             return error
         self._job_s.observe(self._time() - began_s)
         self._done.inc(len(batch))
@@ -365,7 +365,7 @@ class PartitionRunner:
     # --- waiting
 
     def _calms(self) -> None:
-        """Note that there is nothing to do, unless something was posted meanwhile."""
+        """Record that there is nothing to do, unless something was posted in the meantime."""
         if not self._wake.is_set():
             self.rank.rests()
 

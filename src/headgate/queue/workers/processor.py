@@ -29,8 +29,8 @@ class WorkerMetrics:
         self.registry = CollectorRegistry()
         of = self.registry
         self.done = Counter("headgate_queue_done", "Messages processed.", ["queue"], registry=of)
-        self.retries = Counter("headgate_queue_retries", "Tries after the first.", ["queue"], registry=of)
-        self.failures = Counter("headgate_queue_failures", "Tries that failed.", ["queue"], registry=of)
+        self.retries = Counter("headgate_queue_retries", "Attempts after the first.", ["queue"], registry=of)
+        self.failures = Counter("headgate_queue_failures", "Attempts that failed.", ["queue"], registry=of)
         self.dead = Counter("headgate_queue_dead", "Messages given up.", ["queue"], registry=of)
         self.commits = Counter("headgate_queue_commits", "Records of progress written.", registry=of)
         self.hook_errors = Counter("headgate_queue_hook_errors", "Failures of job_failure.", registry=of)
@@ -40,7 +40,7 @@ class WorkerMetrics:
         self.running = Gauge("headgate_queue_in_flight", "Jobs running now.", registry=of)
         self.owned = Gauge("headgate_queue_partitions", "Partitions owned now.", registry=of)
         self.parked = Gauge(
-            "headgate_queue_parked", "Messages waiting for another try.", ["queue", "partition"], registry=of
+            "headgate_queue_parked", "Messages waiting for another attempt.", ["queue", "partition"], registry=of
         )
         self.lag = Gauge("headgate_queue_lag", "Messages behind the progress.", ["queue", "partition"], registry=of)
         self.job_s = Histogram("headgate_queue_job_seconds", "Time a job takes.", ["queue"], registry=of)
@@ -53,7 +53,7 @@ class WorkerMetrics:
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """Limit how much a worker does at once and how long it may take."""
+    """Limit how much a worker does concurrently and how long it may take."""
 
     page: int = 200
     """Messages of a partition that are fetched, and marked as started, together."""
@@ -123,7 +123,7 @@ class MessageProcessor:
             await self._post(NewMessage(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
         except PostedAlready:
             log.info("%s: the dead letter of message %s exists already", partition, message.message_id)
-        # Nothing else can be done with the message, and kept here it would block its partition for ever.
+        # Nothing else can be done with the message, and kept here it would block its partition forever.
         except PostRefused as refused:
             log.error("%s: giving up on message %s, without a dead letter: %s", partition, message.message_id, refused)
         self.figures.dead.labels(partition.queue).inc()

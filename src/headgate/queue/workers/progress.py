@@ -120,7 +120,7 @@ async def steer(
     place = app.controls(partition)
 
     async def body(txn: Txn) -> Control:
-        # A control record of a misspelled partition would wait in the store for ever.
+        # A control record of a misspelled partition would wait in the store forever.
         if await txn.get(app.progress(partition).path) is None:
             raise LookupError(f"no worker knows a partition {partition}; `headgate queue list` shows the partitions")
         entry = await txn.get(place.path)

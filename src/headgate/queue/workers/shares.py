@@ -40,7 +40,7 @@ REST_FACTOR = 9.0
 
 @dataclass(frozen=True, slots=True)
 class SharingView:
-    """Hold what the mirror shows."""
+    """Hold the state that the mirror shows."""
 
     workers: Mapping[str, WorkerRecord]
     owners: Mapping[QueuePartition, str]
@@ -194,7 +194,7 @@ class PartitionSharing:
         return [runner for runner, _ in self._runners.values()]
 
     async def leave(self, within_s: float) -> None:
-        """Give everything back once the running jobs have ended, or after `within_s` seconds."""
+        """Give all partitions back once the running jobs have ended, or after `within_s` seconds."""
         for runner, _ in self._runners.values():
             runner.leave()
         # Announced after the runners were asked to leave: others now wait for these partitions and take each as soon as
@@ -206,7 +206,7 @@ class PartitionSharing:
         await self.abandon()
 
     async def abandon(self) -> None:
-        """Stop at once, and give back as much as the session still allows."""
+        """Stop immediately, and give back as much as the session still allows."""
         if self.session.lost.is_set():
             await self._stop()
         else:
@@ -337,7 +337,7 @@ class PartitionSharing:
             except (StopWorker, JobExit, Stuck):
                 raise
             except StoreError as error:
-                log.warning("%s: not returned properly: %s", partition, error)
+                log.warning("%s: not released cleanly: %s", partition, error)
             except Exception:
                 log.exception("%s: unexpected error; the partition is taken again in %s s", partition, AGAIN_S)
                 self._failed[partition] = asyncio.get_running_loop().time() + AGAIN_S
@@ -360,7 +360,7 @@ class PartitionSharing:
             await end(moved, stirred)
 
     async def _say_leaving(self) -> None:
-        """Announce that this worker leaves, so that others take its partitions at once."""
+        """Announce that this worker leaves, so that others take its partitions immediately."""
         if not self._path:
             return
         record = replace(self._record(self._shown), leaving=True)

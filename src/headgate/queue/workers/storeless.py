@@ -198,7 +198,7 @@ class LeaseWorker:
         try:
             while not self._over.is_set():
                 async with self.caller.place(route.job, self._over) as got:
-                    # Without messages the slot and the lease go back at once, for partitions that have some.
+                    # Without messages the slot and the lease go back immediately, for partitions that have some.
                     if not got or not await self._slice(held, route):
                         break
             await held.leasing.give_back(held.queue, held.lease)
@@ -232,7 +232,7 @@ class LeaseWorker:
             raise
         except Exception as error:
             figures.failures.labels(queue).inc()
-            log.warning("%s: try %s of message %s failed: %r", queue, one.attempt, one.message_id, error)
+            log.warning("%s: attempt %s at message %s failed: %r", queue, one.attempt, one.message_id, error)
             delay_s = min(policy.delay_s(one.attempt, random.random()), RETRY_AFTER_MAX_S)  # noqa: S311 - no secret
             if isinstance(error, RetryLater):
                 delay_s = retry_after_s(error)

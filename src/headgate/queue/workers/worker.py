@@ -169,7 +169,7 @@ class PartitionChange(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSite:
-    """Hold what the handlers work with: the worker, and the header that callers must send to see its metrics and
+    """Hold the objects that the handlers use: the worker, and the header that callers must send to see its metrics and
     steer it."""
 
     worker: Worker

@@ -110,7 +110,7 @@ class Admin:
                     raise AlreadyExists(f"a partition {what} already exists")
             txn.do(record.put(partition), name.put(Uuid(partition.uuid)))
 
-        # An operator may create several at once; the transaction is repeated if another one took the name in the
+        # An operator may create several concurrently; the transaction is repeated if another one took the name in the
         # meantime.
         await self._commit(caller, body)
         return await self._generation(record, partition)
@@ -342,7 +342,7 @@ class Admin:
         try:
             return await self._facts.store.transact(journaled)
         except Conflict as error:
-            raise Stale("it changes faster than it can be written; try again") from error
+            raise Stale("other changes of the inventory keep interfering; try again") from error
         # Even a failed attempt shows that others write, so the cached entries may be outdated.
         finally:
             self._facts.forget()

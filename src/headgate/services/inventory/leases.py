@@ -50,7 +50,7 @@ class ObjectLeasing:
     # ---- requests
 
     async def ask(self, caller: Caller, wanted: leases.ObjectLease, *, wait_s: int = 0) -> leases.ObjectLease:
-        """Request a lease and return it. It is granted at once if possible; otherwise it waits for `wait_s` or
+        """Request a lease and return it. It is granted immediately if possible; otherwise it waits for `wait_s` or
         GIVE_UP_S.
 
         Raise Invalid, PermissionDenied; Unmet if it can never be granted.
@@ -76,7 +76,7 @@ class ObjectLeasing:
 
     async def _possible(self, lease: leases.ObjectLease) -> None:
         """Refuse a lease that can never be granted. Raise Unmet."""
-        # Refused at once, because a request that a quota never allows would only fill the queue.
+        # Refused immediately, because a request that a quota never allows would only fill the queue.
         for quota in (await self.book()).quotas:
             if leases.concerns(quota, lease) and (why := leases.within(quota, lease, (), (), 0)):
                 raise Unmet(f"{why}: this lease can never be granted")
@@ -84,7 +84,7 @@ class ObjectLeasing:
         found = await pool.candidates(lease)
         if not found:
             raise Unmet(
-                f"no object that you may see matches {lease.search!r} and has these amounts; this lease can never be "
+                f"no object that you may see matches {lease.search!r} and has enough capacity; this lease can never be "
                 "granted"
             )
         shares = [await pool.share(one.provider) if one.launched and one.provider else 1 for one in found]
@@ -241,7 +241,8 @@ class ObjectLeasing:
     async def choose(
         self, book: Book, pool: Pool, lease: leases.ObjectLease, *, launched: bool, busy: set[str]
     ) -> LeaseChoice:
-        """Return what the lease can get now. A lease that is refused, or exceeds a quota, does not delay others."""
+        """Return the current choice for the lease. A lease that is refused, or exceeds a quota, does not delay
+        others."""
         try:
             # Quotas are checked with the chosen object, because they may count the object's amounts.
             choice = await pool.choose(book, lease, launched=launched, busy=busy)

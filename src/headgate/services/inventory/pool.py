@@ -257,8 +257,8 @@ class Pool:
         return [one for one in self._found[key] if could(lease.amounts, one.object)]
 
     async def choose(self, book: Book, lease: ObjectLease, *, launched: bool, busy: Collection[str]) -> LeaseChoice:
-        """Return what the lease can get now, from the machines that launchers grant if `launched`, otherwise from other
-        objects.
+        """Return the choice for the lease now, from the machines that launchers grant if `launched`, otherwise from
+        other objects.
 
         Raise Invalid, InventoryError. `busy` are objects that builds or others have, or wait for.
         """
@@ -300,7 +300,7 @@ class Pool:
         return f"people have leased {len(theirs)} machines of {one.provider.name}, which allows {share}"
 
     async def share(self, provider: Object) -> int:
-        """Return how many of the machines for builds people may lease at a time."""
+        """Return the number of build machines that people may lease at a time."""
         if provider.uuid not in self._shares:
             text = provider.properties.get(SHARE, SHARE_DEFAULT)
             part = names.number(text.removesuffix("%"))

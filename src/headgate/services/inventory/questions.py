@@ -152,7 +152,7 @@ class Questions:
         if len(conditions) > CONDITIONS_MAX:
             raise names.Invalid(
                 f"this is {len(conditions)} combinations of filter, partition and type; "
-                f"at most {CONDITIONS_MAX} can be searched at once"
+                f"at most {CONDITIONS_MAX} can be searched in one request"
             )
         # All callers share one event loop, so the comparisons of one question are limited.
         if (terms := sum(one.filter.terms for one in conditions)) > TERMS_MAX:

@@ -46,7 +46,7 @@ class SearchBounds:
     examined_max: int = 5_000
     """Limit on the index entries that one page examines; at the limit the page ends, with fewer matches or none."""
     gathered_max: int = 20_000
-    """The same limit for searches that need all matches at once: orders without an index, and counts."""
+    """The same limit for searches that need all matches together: orders without an index, and counts."""
     page_max_s: float = 5.0
     """Time limit of one page."""
     every_max_s: float = 60.0

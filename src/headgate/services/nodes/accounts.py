@@ -96,7 +96,7 @@ class CloudAccount:
 
     def _quiet(self, why: str, after_s: float = 0.0) -> clouds.CloudUnavailable:
         now_s = asyncio.get_running_loop().time()
-        # Many calls may fail at once when a cloud becomes unavailable; these count as one failure.
+        # Many calls may fail together when a cloud becomes unavailable; these count as one failure.
         if now_s >= self._quiet_until_s:
             self._quiet_s = min(2 * self._quiet_s or QUIET_FIRST_S, QUIET_MAX_S)
         self._quiet_until_s = max(self._quiet_until_s, now_s + max(self._quiet_s, after_s))

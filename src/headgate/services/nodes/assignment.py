@@ -41,7 +41,7 @@ class NodesLater:
 class Assigning:
     """Assign machines to requests, which must be given in order.
 
-    Requests behind a waiting one get machines as long as enough remain for it: enough of the machines that serve it,
+    Requests behind a waiting one get machines only if enough remain for it: enough of the machines that serve it,
     and enough of its project's limit. Nothing is reserved for a request if held, leased or broken machines leave too
     few in any case.
     """
@@ -83,7 +83,7 @@ class Assigning:
         most, whose = tenant.most_nodes(request.project), (request.tenant, request.project)
         if 0 <= most < len(request.nodes):
             return NodesRefused(
-                f"{len(request.nodes)} nodes are requested, but project {request.project} may have only {most} at once"
+                f"{len(request.nodes)} nodes are requested, but project {request.project} may have only {most}"
             )
         wanted = [[one.object.uuid for one in several] for several in found]
         if refusal := self._too_few(request, found):

@@ -179,7 +179,7 @@ class LauncherTerm:
                     try:
                         await self._claim(waiting, claims, checks)
                     except TooLarge as error:
-                        why = f"its {len(claims)} machines cannot be claimed at once: {error}"
+                        why = f"its {len(claims)} machines cannot be claimed in one commit: {error}"
                         await self._answer(waiting, NodeAnswer(waiting.request.id, error=why), [])
                 # Somebody may have added machines after the search, and a refusal is final, so it must be based on the
                 # present state.

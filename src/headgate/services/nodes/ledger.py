@@ -96,7 +96,7 @@ def partly(wait: NodeWait, held: int | None, now_ms: int) -> NodeWait:
     The requests of other installations are unknown here: each may get some of its machines and then wait forever for
     the rest. A request that has some machines and makes no progress therefore returns them after a while, and tries
     again after a random time, in which the others can complete theirs. Both times grow with every attempt, so that
-    fewer and fewer machines are created in vain.
+    fewer and fewer machines are created that no request uses.
     """
     if held is None:
         return wait

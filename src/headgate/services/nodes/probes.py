@@ -85,7 +85,7 @@ class Probing:
             await end(*self._running.values())
 
     async def _list(self, moment: int) -> None:
-        """Load the list of machines; new ones are due at once."""
+        """Load the list of machines; new ones are due immediately."""
         loop = asyncio.get_running_loop()
         began_s, found = loop.time(), dict[str, _Known]()
         for partition, _ in await self._inventory.admin.partitions():
@@ -107,7 +107,7 @@ class Probing:
 
     def _due_s(self, uuid: str, pause_s: float, now_s: float) -> float:
         known = self._known.get(uuid)
-        # A shorter interval applies at once, a longer one after the next probe.
+        # A shorter interval applies immediately, a longer one after the next probe.
         return min(known.due_s, now_s + pause_s) if known else now_s
 
     def _pause_s(self, machine: Object, provider: Object) -> float:

@@ -134,7 +134,7 @@ class FreeMachines:
         is unavailable, those found last."""
         if not tenant.labels:
             return ()
-        # Many viewers may ask at once, so they share one search.
+        # Many viewers may ask at the same time, so they share one search.
         async with self._search_lock:
             known = self._looks.get(tenant.name)
             if known is not None and self._holds(known, tenant):

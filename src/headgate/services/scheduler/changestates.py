@@ -31,7 +31,7 @@ log = logging.getLogger("headgate.connection")
 
 _COUNT = count(1)
 LOOKED_UP_MAX = 50
-"""Limit on the changes looked up at once."""
+"""Limit on the changes looked up concurrently."""
 
 
 class ChangeStates:

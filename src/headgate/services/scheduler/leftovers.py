@@ -170,7 +170,7 @@ class Disconnected:
     """Find the data and unhandled events of connections that the settings no longer have."""
 
     def __init__(self, context: Context, connections: Collection[str]) -> None:
-        """Take `connections`, the names of those that the settings have."""
+        """Create the sweep. `connections` holds the names of the connections in the settings."""
         self._cache, self._events, self._known = context.map.cache, context.map.events, connections
 
     def left(self, mirror: Mirror) -> Mapping[str, Sequence[Entry]]:

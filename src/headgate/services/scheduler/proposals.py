@@ -1,4 +1,4 @@
-"""Judge proposed configurations for the gate: at once if that is cheap, otherwise outside the event loop.
+"""Judge proposed configurations for the gate: immediately if that is cheap, otherwise outside the event loop.
 
 An item whose proposal is judged outside the event loop waits; the pipeline takes a turn when the answer arrives.
 """
@@ -20,9 +20,9 @@ from headgate.ports.judge import Judge, Judging
 log = logging.getLogger("headgate.pipeline")
 
 FILES_MAX = 100
-"""Limit on the files of a change whose configuration is judged at once."""
+"""Limit on the files of a change whose configuration is judged immediately."""
 READ_MAX_BYTES = 32_000
-"""Size limit of all changed configuration files that are read at once."""
+"""Size limit of all changed configuration files that are read immediately."""
 ANSWERS_MAX = 500
 """Limit on the answers stored until their items use them."""
 # Such patterns need a slow regex engine, so even a small text may take long.
@@ -34,7 +34,7 @@ tenant whose layout keeps changing, an item would otherwise wait forever."""
 
 
 class _Answer(NamedTuple):
-    """Hold a judgement, and which layouts it is about."""
+    """Hold a judgement, and the number of the layouts that it is about."""
 
     judgement: Judgement
     generation: int
@@ -46,7 +46,7 @@ class Proposals:
     """Judge proposals of one pipeline in one process."""
 
     def __init__(self, judging: Judging | None, stir: Callable[[], None]) -> None:
-        """Create a judge of proposals. Without `judging`, all are judged at once; `stir` causes a turn."""
+        """Create a judge of proposals. Without `judging`, all are judged immediately; `stir` causes a turn."""
         self._judging, self._stir = judging, stir
         self._answers: OrderedDict[str, _Answer] = OrderedDict()
         """Buildset -> the latest answer."""
@@ -74,7 +74,7 @@ class Proposals:
         # Another process costs more than judging a small proposal, and an item would have to wait for another turn.
         if judging is None or _is_small(layouts, request, judging.at_once_max_bytes):
             return layouts.judged(request)
-        # A waiting item is judged by the current layout, like one that is judged at once.
+        # A waiting item is judged by the current layout, like one that is judged immediately.
         if layouts is not self._about:
             self._about, self._generation = layouts, self._generation + 1
         known = self._answers.get(request.buildset)

@@ -78,7 +78,7 @@ class _Rights:
         return self._sources[connection]
 
     def readings(self, tenant: str) -> dict[str, Reading]:
-        """Return how each of a tenant's projects is read, for all tenants that have it."""
+        """Return the settings for reading each of a tenant's projects, combined from all tenants that have it."""
         if tenant not in self._readings:
             projects = self.tenants[tenant].projects
             self._readings[tenant] = {p.project: Reading(tuple(self._read_by[p.project])) for p in projects}
@@ -174,7 +174,8 @@ class Scheduler:
                 return ()
 
     def _rights(self) -> _Rights:
-        """Return which tenant reads which projects, computed again only if the tenant file has changed."""
+        """Return the assignment of projects to the tenants that read them, computed again only if the tenant file has
+        changed."""
         # Comparing all tenants is cheaper than computing everything, and most calls are about layouts and members.
         tenants = self.tenants.tenants()
         if self._known_rights is None or self._known_rights.tenants != tenants:

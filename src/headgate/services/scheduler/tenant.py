@@ -64,7 +64,7 @@ class TenantRunner:
         self._triggers = StreamConsumer(self._events.trigger.stream, context.mirror, whose)
         self._quarantine, self._tries = Quarantine(context), Tries()
         self._most = EVENTS_MAX
-        """Limit on the requests handled at once; it shrinks after an error."""
+        """Limit on the requests handled together; it shrinks after an error."""
         self._announced: object = None
         """The layout whose providers were last written for launchers."""
 

@@ -65,7 +65,7 @@ class Reading(NamedTuple):
         return tuple(sorted(found))
 
     def now(self, context: Context) -> Reading:
-        """Return how the project is read, given its forge's present branch protection."""
+        """Return the settings for reading the project, given its forge's present branch protection."""
         return Reading(tuple(replace(source, protection=protection(context, source)) for source in self.sources))
 
     @property

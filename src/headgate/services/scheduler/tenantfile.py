@@ -37,7 +37,7 @@ REQUESTS_MAX = 10
 WORDS_MAX_CHARS = 4_000
 """Limit on the characters of the reason why a file is rejected."""
 ANSWERED_MAX = 1_000
-"""Limit on the requests to a removed tenant that are answered at once."""
+"""Limit on the requests to a removed tenant that are answered in one pass."""
 
 
 class TenantFileRunner:
@@ -127,7 +127,7 @@ class TenantFileRunner:
     ) -> None:
         """Write `conf` as the current file; None: record only that the read file is rejected."""
         system, store, mirror = self._context.map.system, self._context.store, self._context.mirror
-        # Several schedulers may start at once, and a request may arrive in the meantime.
+        # Several schedulers may start at the same time, and a request may arrive in the meantime.
         async with write_lock(store, session, system.conf_lock.path).hold() as own:
             known = await in_force(store)
             if conf is None:

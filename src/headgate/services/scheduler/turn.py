@@ -337,7 +337,8 @@ def packed(pieces: Iterable[TurnPart], ops_max: int = COMMIT_OPS_MAX) -> list[Tu
 
 
 def together(pieces: Sequence[TurnPart]) -> list[TurnPart]:
-    """Join the parts into one that is written at once, if a commit can contain it; otherwise return them unchanged."""
+    """Join the parts into one that is written in a single commit, if a commit can contain it; otherwise return them
+    unchanged."""
     joined = TurnPart([op for piece in pieces for op in piece.ops], [at for piece in pieces for at in piece.checks])
     parents = {op.parent for op in joined.ops if isinstance(op, Append)}
     return [joined] if joined.fits and len(parents) <= PARENTS_MAX else list(pieces)

@@ -137,7 +137,7 @@ class EtcdBackend:
             raise types.Unavailable(f"{self.address}: the server ended the request without an answer")
         self._link.answered(channel)
         if response.TTL <= 0:
-            raise types.SessionLost(f"the lease {lease} has run out")
+            raise types.SessionLost(f"the lease {lease} has expired")
 
     async def revoke(self, lease: types.Lease) -> None:
         request = pb.LeaseRevokeRequest(ID=int(lease, 16))

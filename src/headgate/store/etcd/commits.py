@@ -103,7 +103,7 @@ class EtcdCommits:
             if fenced == self._fenced and all(self._counters[parent] == numbered[parent] for parent in parents):
                 self._unsure = True  # all other checks hold, so the fence has another version than expected
         raise Unavailable(
-            f"{self._link.address}: too many processes append to {', '.join(parents)} at once; nothing was written"
+            f"{self._link.address}: too many processes append to {', '.join(parents)} concurrently; nothing was written"
         )
 
     async def _try(self, transaction: pb.TxnRequest) -> pb.TxnResponse:

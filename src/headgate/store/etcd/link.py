@@ -75,7 +75,7 @@ class Patience:
         self._until_s = 0.0
 
     def limit_s(self, size_bytes: int, now_s: float) -> float:
-        """Return how many seconds to wait for the answer to a request of this size."""
+        """Return the time to wait for the answer to a request of this size, in seconds."""
         if now_s > self._until_s:
             self._limit_s = SHORT_S
         return min(self._limit_s + size_bytes / SLOWEST_BYTES_PER_S, LONG_S)
@@ -97,7 +97,7 @@ class EtcdTraffic:
 
 
 class EtcdLink:
-    """Keep connections to all servers, and use one of them as long as it answers."""
+    """Keep connections to all servers, and use one of them while it answers."""
 
     def __init__(self, address: EtcdAddress, traffic: EtcdTraffic) -> None:
         self.address, self.traffic = address, traffic
@@ -138,7 +138,7 @@ class EtcdLink:
                 )
             except aio.AioRpcError as error:
                 if _away(error):
-                    # A connection that breaks at once says nothing about how slow the store is.
+                    # A connection that breaks immediately says nothing about how slow the store is.
                     self.unanswered(channel, limit_s if error.code() is _LATE else 0.0)
                     if not once and (attempts > 0 or asyncio.get_running_loop().time() < until_s):
                         await asyncio.sleep(AGAIN_AFTER_S)

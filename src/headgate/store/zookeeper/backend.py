@@ -112,7 +112,7 @@ class ZooKeeperBackend:
     async def keep_alive(self, lease: Lease) -> None:
         term = self._terms.get(lease)
         if term is None:
-            raise SessionLost(f"the lease {lease} has run out")
+            raise SessionLost(f"the lease {lease} has expired")
         try:
             await term.keep_alive()
         except SessionLost:
@@ -231,7 +231,7 @@ class ZooKeeperBackend:
             lease = getattr(op, "lease", None)
             if lease is not None:
                 if lease not in self._terms:
-                    raise SessionLost(f"the lease {lease} has run out")
+                    raise SessionLost(f"the lease {lease} has expired")
                 return self._terms[lease]
         return None
 

@@ -225,7 +225,8 @@ class Sweeper:
                 self._some.clear()
                 await self._some.wait()
             at_s = next(iter(self._due.values()))[0]
-            # The random part keeps processes from sweeping the same nodes at once, and delays attempts after an error.
+            # The random part keeps processes from sweeping the same nodes at the same time, and delays attempts after
+            # an error.
             await asyncio.sleep(max(0.0, at_s - loop.time()) + random.uniform(0, self._wait_s / 10))
             with suppress(ZooKeeperConnectionLost, Unavailable, nodes.Denied):
                 await self._sweep(loop.time())

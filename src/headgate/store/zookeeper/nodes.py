@@ -341,7 +341,9 @@ async def _begin(link: ZooKeeperLink, address: ZooKeeperAddress, root: jute.ZooK
     ]
     # Another process may have begun the same tree first: then this fails as a whole, and the next read finds its mark.
     if jute.Code.NO_AUTH in (await link.multi(jute.Do.MULTI, parts)).answers:
-        raise StoreError(f"{address}: no right to write to {address.chroot or '/'}: its ACL allows only other users")
+        raise StoreError(
+            f"{address}: no permission to write to {address.chroot or '/'}: its ACL allows only other users"
+        )
 
 
 async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
@@ -351,7 +353,7 @@ async def _made(link: ZooKeeperLink, address: ZooKeeperAddress) -> None:
         path = "/" + "/".join(names[: depth + 1])
         (code,) = (await link.multi(jute.Do.MULTI, [jute.create(path, None, 0, jute.acl(address.user))])).answers
         if code is jute.Code.NO_AUTH:
-            raise StoreError(f"{address}: no right to create {path}")
+            raise StoreError(f"{address}: no permission to create {path}")
 
 
 def _known(mark: jute.ZooKeeperNodeRead | None, address: ZooKeeperAddress) -> None:

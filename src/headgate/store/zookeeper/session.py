@@ -72,7 +72,8 @@ async def _logged_in(link: connection.ZooKeeperLink, address: ZooKeeperAddress) 
 
 
 def _hint(error: Exception, tls: ssl.SSLContext | None, *, met: bool) -> str:
-    """Return what went wrong and what to check. `met`: whether the servers have accepted this client before."""
+    """Return a message about what went wrong and what to check. `met`: whether the servers have accepted this client
+    before."""
     if isinstance(error, ssl.SSLError):
         certain = "does it speak TLS on this port?" if "WRONG_VERSION" in str(error) else "does it accept tls_cert?"
         return f"{error.reason or error}; {certain}"
@@ -335,7 +336,7 @@ class ZooKeeperLeaseTerm:
             try:
                 self._link = await attach(self._address, self.identity, self._traffic, lambda kind, path, number: None)
             except connection.ZooKeeperSessionExpired:
-                raise SessionLost(f"the lease {self.lease} has run out") from None
+                raise SessionLost(f"the lease {self.lease} has expired") from None
             except connection.ZooKeeperRefused as error:
                 raise connection.ZooKeeperRefused(f"{self._address}: {error}") from error
             except connection.ZooKeeperConnectionLost as error:

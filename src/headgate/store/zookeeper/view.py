@@ -80,7 +80,7 @@ class View:
         return path in self._nodes
 
     def lose(self, zxid: int) -> None:
-        """Note that the connection is lost; its last answer was as of `zxid`."""
+        """Handle the loss of the connection; its last answer was as of `zxid`."""
         if self.current:
             # Only the first loss counts: connections that broke before the view was loaded again brought no events.
             self._since = zxid
@@ -103,8 +103,8 @@ class View:
         self._stirred.set()
 
     def begin(self, paths: list[str]) -> None:
-        """Note that a commit of this process is in flight. Its answer tells what it wrote, so these paths need not be
-        read."""
+        """Register a commit of this process that is in flight. Its answer contains what it wrote, so these paths need
+        not be read."""
         for path in paths:
             self._own[path] = self._own.get(path, 0) + 1
 

@@ -139,7 +139,7 @@ class AwsGround:
         return found
 
     async def everything(self) -> dict[str, Mapping[str, str]]:
-        """Return everything that moto holds in memory."""
+        """Return the state that moto holds in memory."""
         return {name: tags for name, tags in self._all().items() if name not in self._before}
 
     async def foreign(self) -> str:

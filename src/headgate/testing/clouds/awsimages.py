@@ -291,7 +291,7 @@ class AwsImagesGround:
         return complete | {f"{one.key_name}?{id}": dict(one.tags or {}) for id, one in bucket.multiparts.items()}
 
     def ours(self, system: str = "ours") -> dict[str, tuple[Mapping[str, str], str]]:
-        """Return everything that costs money: id -> its tags, and the content's digest for an image. An image and its
+        """Return the resources that cost money: id -> its tags, and the content's digest for an image. An image and its
         snapshots count as one if they have the same tags."""
         found: dict[str, tuple[Mapping[str, str], str]] = {id: (tags, "") for id, tags in self.objects().items()}
         tags = {id: tags_in(one) for id, one in (self.ec2.snapshots | self.ec2.images).items()}

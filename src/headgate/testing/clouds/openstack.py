@@ -32,7 +32,7 @@ def fault(status: int, name: str, text: str, headers: Mapping[str, str] | None =
 
 
 class Services:
-    """Imitate the services beside Nova. Nova rejects callers without a token of this Keystone."""
+    """Imitate the services other than Nova. Nova rejects callers without a token of this Keystone."""
 
     def __init__(self, user: str) -> None:
         self.user = user
@@ -214,7 +214,7 @@ class OpenStackGround:
 
 @asynccontextmanager
 async def glance_ground() -> AsyncIterator[OpenStackGround]:
-    """Provide the services beside Nova, without one."""
+    """Provide the services other than Nova, without one."""
     services = Services("user-of-images")
     async with Faults("http://127.0.0.1:9").serving() as faults:
         services.url = faults.url
@@ -224,7 +224,7 @@ async def glance_ground() -> AsyncIterator[OpenStackGround]:
 
 @asynccontextmanager
 async def openstack_ground(server: str) -> AsyncIterator[OpenStackGround]:
-    """Provide Nova behind a proxy, with the services beside it."""
+    """Provide Nova behind a proxy, with the other services."""
     services = Services(f"user-{uuid.uuid4().hex}")
     async with Faults(server.removesuffix("/v2.1")).serving() as faults:
         services.url = faults.url

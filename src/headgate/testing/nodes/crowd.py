@@ -1,7 +1,7 @@
 """Simulate requests for machines that wait while others keep coming.
 
 The requests are small and large, of several projects, for made machines with or without slots, and for listed machines.
-The simulation checks that no request waits for ever, and none waits for long while there is room.
+The simulation checks that no request waits forever, and none waits for long while there is room.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WAITING_MAX = 10
 """Limit on waiting requests; while it is reached, no new ones arrive."""
 WAIT_MAX_S, FREE_MAX_S = 8 * BUILD_MAX_S, 5 * BUILD_MAX_S
 """Longest waits of a request: in total, because several requests for the full capacity wait in one line; and while
-there is room, which stays reserved for a larger request that waits for more. """
+there is room, which stays reserved for a larger request that waits for more."""
 PROJECT_MAX = 4
 LARGE = {"small": 4, "large": 3, "iron": 2, "packed": 4}
 """Label -> number of machines in a large request."""

@@ -213,10 +213,9 @@ class MakingSimulation:
     labels: Sequence[str] = LABELS
     """Labels that builds request."""
     cloned: bool = False
-    """Whether a copy of the store works beside it, with its own builds. Only the original uses the listed machines, as
-    the copy's settings lack their connection; neither keeps machines ready, which would leave too few for the other for
-    ever.
-    """
+    """Whether a copy of the store works alongside it, with its own builds. Only the original uses the listed machines,
+    as the copy's settings lack their connection; neither keeps machines ready, which would leave too few for the other
+    for ever."""
     tenants: Sequence[str] = ("t",)
     """Tenants that have the providers."""
     room: int = 0
@@ -288,7 +287,7 @@ class MakingSimulation:
             await asking
             await self._until_quiet(one, running, skies, meadow, every)
             one.done.set()
-            for other in every:  # the leftovers of one must not block the others for ever
+            for other in every:  # the leftovers of one must not block the others forever
                 await other.done.wait()
         finally:
             stop.set()

@@ -196,7 +196,7 @@ class LeaseSimulation:
         if not found:
             _must(not waiting, f"nothing is handed out, although {waiting} wait")
             return
-        _must(len(found) == 1, f"{len(found)} messages of a strand are handed out at once")
+        _must(len(found) == 1, f"{len(found)} messages of a strand are handed out together")
         known = self.model[int(found[0].body)]
         _must(known in waiting.get(known.priority, ()), f"{known} is handed out, and {waiting} wait")
         higher = [p for p in waiting if p < known.priority]

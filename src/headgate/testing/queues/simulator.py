@@ -272,7 +272,7 @@ async def _story(world: QueueWorld, partitions: list[QueuePartition], chance: ra
 
 
 def _quiet(world: QueueWorld) -> bool:
-    """Tell whether everything is processed and recorded, and every partition has its worker."""
+    """Return whether everything is processed and recorded, and every partition has its worker."""
     return not world.unfinished() and not world.unrecorded() and all(map(world.owner, world.messages))
 
 

@@ -55,10 +55,10 @@ class StrandOracle:
     """Strand and owner -> messages begun in a row while an older one of a lower priority was late."""
 
     def begins(self, partition: QueuePartition, id: str, posted_s: float, now_s: float) -> None:
-        """Note that a job receives a message of this partition."""
+        """Record that a job receives a message of this partition."""
         head, owner = self._head(partition), self.owner(partition) or ""
         strand = [QueuePartition(head.queue, head.number + n) for n in range(self.priorities)]
-        self.must(head not in self._running, f"{id} of {partition} is begun beside {self._running.get(head)}")
+        self.must(head not in self._running, f"{id} of {partition} is begun alongside {self._running.get(head)}")
         self._running[head] = id
         others = {self.owner(one) for one in strand} - {None, owner}
         self.must(not owner or not others, f"{partition} is {owner}'s, others of its strand are of {others}")
@@ -88,10 +88,10 @@ class StrandOracle:
             self._in_turn[turns] += 1
         passed = any(since[one] < posted_s for one in late)
         self._before_late[turns] = self._before_late[turns] + 1 if passed else 0
-        self.must(self._before_late[turns] < SHARE + SPARE, f"{id} of {partition} is begun, and {late} wait for ever")
+        self.must(self._before_late[turns] < SHARE + SPARE, f"{id} of {partition} is begun, and {late} wait forever")
 
     def ends(self, partition: QueuePartition) -> None:
-        """Note that the job has ended."""
+        """Record that the job has ended."""
         self._running.pop(self._head(partition), None)
 
     def _head(self, partition: QueuePartition) -> QueuePartition:
@@ -189,7 +189,8 @@ class QueueWorld:
             self.strands.begins(partition, id, self.posted_s[id], asyncio.get_running_loop().time())
         self.begun[id] += 1
         self.must(
-            partition not in self.running, f"{partition} is run by {self.running.get(partition)} and {worker} at once"
+            partition not in self.running,
+            f"{partition} is run by {self.running.get(partition)} and {worker} at the same time",
         )
         self.running[partition] = worker
         recorded = self.recorded(partition)

@@ -37,7 +37,7 @@ OLD_S = 86_400.0
 """Age at which sites of other versions of this module are deleted."""
 CLASSES = "classes.jsa"
 KEY = "key"
-"""File in a site's directory: the private ssh key of `HEADGATE`; the public one is beside it."""
+"""File in a site's directory: the private ssh key of `HEADGATE`; the public one is next to it."""
 _LOG = """
 log4j.rootLogger=WARN, console
 log4j.appender.console=org.apache.log4j.ConsoleAppender
@@ -168,12 +168,12 @@ def _template() -> Path:
     which halves the time of a start.  The first process makes it."""
     made_by = (Path(__file__), _LIST, Path(__file__).with_name("gerritpeople.py"))
     made = PLACE / f"gerrit-site-{hashlib.sha256(b''.join(file.read_bytes() for file in made_by)).hexdigest()[:12]}"
-    # Several test processes start at once; the others wait while the first makes the site.
+    # Several test processes start at the same time; the others wait while the first makes the site.
     with open(PLACE / "gerrit-site.lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         if not made.exists():
             for old in PLACE.glob("gerrit-site-*"):
-                # Not at once: tests of another checkout may be using it.
+                # Not immediately: tests of another checkout may be using it.
                 if old.is_dir() and time.time() - old.stat().st_mtime > OLD_S:
                     shutil.rmtree(old)
             work = PLACE / "gerrit-making"

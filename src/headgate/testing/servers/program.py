@@ -110,7 +110,7 @@ class Program:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill the program at once, as a power cut would."""
+        """Kill the program immediately, as a power cut would."""
         if self.running:
             self.signal(signal.SIGKILL)
             assert self.process is not None, "it runs"

@@ -79,7 +79,7 @@ class Gestures:
     world: SimWorld
     chance: random.Random
     faithful: bool = False
-    """Whether every delivery arrives exactly once, at once and in order."""
+    """Whether every delivery arrives exactly once, immediately and in order."""
     dismisses: bool = True
     """Whether a push dismisses approvals."""
     pulls: dict[str, SimPull] = field(default_factory=dict)

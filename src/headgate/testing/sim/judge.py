@@ -202,7 +202,7 @@ class StoreJudge(WrappedBackend):
     # --- at the end
 
     def left(self) -> list[str]:
-        """Return everything that has not ended, waits or runs; empty: all is quiet."""
+        """Return all work that has not ended, waits or runs; empty: all is quiet."""
         return (
             self._endless(self._world.open.values())
             or self._tags_without_an_end()

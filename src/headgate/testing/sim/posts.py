@@ -85,7 +85,7 @@ def _can_run(message: Message) -> bool:
 
 @dataclass(slots=True)
 class Customer:
-    """Post, one message or many at once."""
+    """Post, one message or many together."""
 
     posts: SimPosts
     chance: random.Random

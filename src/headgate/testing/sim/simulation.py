@@ -95,7 +95,7 @@ _PARSED = ParseCache()
 class Simulation:
     seed: int
     calm: bool = False
-    """Whether there are no faults, and watches show each change at once."""
+    """Whether there are no faults, and watches show each change immediately."""
     quiet: bool = False
     """Whether nobody proposes anything."""
     hostile: bool = False

@@ -142,7 +142,7 @@ class Story:
 
 @dataclass(slots=True)
 class Tagger:
-    """Push tags, one or many at once, and move some; delete none."""
+    """Push tags, one or many together, and move some; delete none."""
 
     world: SimWorld
     chance: random.Random

@@ -50,7 +50,7 @@ def merged(head: str, item: MergeItem) -> str:
 
 
 def tested_key(state: RepoState) -> str:
-    """Return everything that a job can see, as a key."""
+    """Return all facts that a job can see, as a key."""
     return " ".join(f"{project}={branches[BRANCH]}" for project, branches in sorted(state.merged.items()))
 
 
@@ -122,7 +122,7 @@ class SimWorld:
     announced: bool = False
     """Whether a job runs for each change once it has landed."""
     served: tuple[str, ...] = ()
-    """Jobs that need a paused job beside them."""
+    """Jobs that need a paused job to run alongside them."""
     returned: dict[str, str] = field(default_factory=dict)
     """Data that every job returns."""
     serving: set[str] = field(default_factory=set)
@@ -231,7 +231,7 @@ class SimWorld:
         return {one: state.merged.get(one, {}).get(BRANCH) or state.heads[one][HEAD] for one in every}
 
     def passes(self, pipeline: str, job: str, project: str, state: RepoState) -> None:
-        """Note that a build of a job passed."""
+        """Record that a build of a job passed."""
         self.passing.set()
         if job in self.reusing:
             self.given.add((pipeline, job, _trees_of(self.handed(job, project, state))))

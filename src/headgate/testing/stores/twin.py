@@ -17,7 +17,7 @@ from headgate.testing.clock import DEADLINE_S
 
 @dataclass(slots=True)
 class WatcherView:
-    """Hold what a watcher knows."""
+    """Hold the state that a watcher knows."""
 
     backend: types.Backend
     prefix: str
@@ -119,7 +119,7 @@ class Twin:
         await self.compare()
 
     async def compare(self) -> None:
-        """Compare all entries at once, and each entry separately."""
+        """Compare all entries together, and each entry separately."""
         entries = await self.backend.list("")
         found = {e.path: (e.value, e.lease) for e in entries}
         leases = {ours: theirs for ours, theirs in (*self.leases, *self.dead)}

@@ -262,7 +262,7 @@ def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., A
             message = await _read(route, request, made())
             if method.server_streaming:
                 return await _stream(answer(call, message))
-            # Only single answers have a time limit; a stream may last for days.
+            # Only single responses have a time limit; a stream may last for days.
             async with asyncio.timeout(CALL_MAX_S):
                 return _json(await answer(call, message), 200)
         except rest.HTTPException as refused:

@@ -77,7 +77,7 @@ class RunmPartitions:
         caller = await self._sessions.caller(call, session_of(request))
         names.name(request.name, "name")
         uuid = await Basis(self._inventory.facts).partition_named(request.name)
-        # Both cases get the same answer, which reveals nothing about other partitions.
+        # Both cases get the same response, which reveals nothing about other partitions.
         if uuid is None or not caller.may_enter(uuid):
             raise NotFound(f"there is no partition {request.name!r}")
         return await self._one(caller, uuid)
@@ -106,7 +106,7 @@ class RunmPartitions:
 
     async def _one(self, caller: Caller, uuid: str) -> pb.Partition:
         found = await Basis(self._inventory.facts).partition(uuid)
-        # As above, the answer does not reveal that the partition exists.
+        # As above, the response does not reveal that the partition exists.
         if found is None or not caller.may_enter(uuid):
             raise NotFound(f"there is no partition {uuid}")
         return pb.Partition(uuid=found.uuid, name=found.name)

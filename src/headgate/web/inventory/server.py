@@ -29,7 +29,7 @@ from headgate.web.peers.connections import Tls, peer_of
 log = logging.getLogger("headgate.inventory")
 
 STREAMS_MAX = 500
-"""Limit on the streams of all connections: half of the calls that may run at once."""
+"""Limit on the streams of all connections: half of the calls that may run concurrently."""
 CONCURRENT_CALLS_MAX = 1_000
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 GRACE_S = 2.0
@@ -171,7 +171,7 @@ async def serve(
 ) -> None:
     """Serve until `stop` or cancelled. `address` is host:port; `bound` receives the port. Raise UserError.
 
-    `inventory.journal.run()` must be running beside it.
+    `inventory.journal.run()` must be running alongside.
     """
     options = [
         ("grpc.max_receive_message_length", REQUEST_SIZE_MAX_BYTES),

@@ -252,7 +252,9 @@ class Administration:
     async def ListPartitions(self, call: InventoryCall, request: pb.ListPartitionsRequest) -> pb.ListPartitionsResponse:
         caller = await self._sessions.anybody(call, session_info(request.session))
         if request.limit > PARTITIONS_MAX:
-            raise names.Invalid(f"limit is {request.limit}; at most {PARTITIONS_MAX} partitions are returned at once")
+            raise names.Invalid(
+                f"limit is {request.limit}; at most {PARTITIONS_MAX} partitions are returned in one response"
+            )
         after = names.uuid(request.page_token, "page token") if request.page_token else ""
         found, token = await self._admin.open_partitions(caller, after, request.limit or PARTITIONS_MAX)
         return pb.ListPartitionsResponse(partitions=[_partition(*one) for one in found], next_page_token=token)

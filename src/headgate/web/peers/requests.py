@@ -127,7 +127,7 @@ class CheckedApplication:
 
 
 def _unreadable(part: bytes) -> str:
-    """Return what makes a path or query invalid; empty: it is valid."""
+    """Return the flaw of an invalid path or query; empty: it is valid."""
     # Checked in decoded form: `%00` and broken UTF-8 must fail here and not in a database or a log.
     plain = unquote_to_bytes(part.replace(b"+", b" "))
     try:
@@ -201,7 +201,7 @@ class HeadApplication:
         answered = False
 
         async def waited() -> Message:
-            # Streams end when the client leaves: signalling that at once ends an endless stream after its head.
+            # Streams end when the client leaves: signalling that immediately ends an endless stream after its head.
             return {"type": "http.disconnect"} if answered else await receive()
 
         async def bare(message: Message) -> None:

@@ -119,7 +119,7 @@ async def all_authorizations(site: Site, request: HttpRequest) -> dict[str, Any]
 
 
 def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[str, Any]:  # JSON
-    """Return the body of an answer about permissions. Raise 403 for a bearer without any."""
+    """Return the body of a response about permissions. Raise 403 for a bearer without any."""
     if not (may or reads):
         raise site.access.refused(403, "the bearer of this token has no permissions here")
     admin = {p for p in OF_CHANGES if p not in ("read", *NAMED_ALONE)} <= set(may)

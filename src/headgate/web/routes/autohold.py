@@ -239,7 +239,7 @@ async def one_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> Ho
     opt={"permission": AUTOHOLD, "query": (QueryParameter("reason", "Why; recorded with the action."),)},
 )
 async def end_hold(site: Site, request: HttpRequest, tenant: str, id: str) -> None:
-    """Delete an autohold, and release the builds that it holds at once; `reason` is recorded with the action."""
+    """Delete an autohold, and release the builds that it holds immediately; `reason` is recorded with the action."""
     site.allow(request, tenant, AUTOHOLD)
 
     async def work(besides: Sequence[Op]) -> None:

@@ -29,7 +29,7 @@ OTHERS_MAX = 100
 FILES_MAX = 1_000
 """Limit on the listed paths."""
 DEPTH_MAX = 20
-"""Limit on the length of a chain of needed changes."""
+"""Limit on the length of a chain of dependencies."""
 
 LATELY_MS = 30 * 86_400_000
 COSTS_MS = 60_000
@@ -276,7 +276,7 @@ def _statements(change_state: ChangeState, words: Iterable[Word]) -> tuple[Appro
 
 
 def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: bool) -> str:
-    """Return what an estimate is based on, or why there is none."""
+    """Return the basis of an estimate, or the reason why there is none."""
     if not item.active:
         return f"its jobs begin once it is among the first {window} items of its queue"
     if not item.jobs:

@@ -17,7 +17,7 @@ log = logging.getLogger("headgate.web")
 BODY_MAX_BYTES = 25_000_000
 """Size limit of a delivery: the largest that any forge sends."""
 SMALL_BYTES, LARGE_MAX = 256_000, 4
-"""Size above which a delivery counts as large, and the limit on large ones that are read at once: a sender stays
+"""Size above which a delivery counts as large, and the limit on large ones that are read concurrently: a sender stays
 unverified until the body is complete, which may take a minute.
 """
 

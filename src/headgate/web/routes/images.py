@@ -127,7 +127,7 @@ def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]
 
 
 class _Uses(NamedTuple):
-    """Hold which providers and machines of one tenant use uploads."""
+    """Map the uploads of one tenant to the providers and machines that use them."""
 
     tenant: str
     providers: Mapping[tuple[str, str], Sequence[str]]

@@ -214,7 +214,7 @@ def _called(bearer: Bearer) -> str:
 
 
 def _login_parts(site: Site, request: HttpRequest) -> tuple[Access, LoginSessions, PageOrigin]:
-    """Return what a login needs. Raise 404 if logging in is not configured."""
+    """Return the access rules, the stored logins and the pages' origin. Raise 404 if logging in is not configured."""
     access = site.access
     place = access.place(request)
     if access.sessions is None or place is None or not any(one.authenticator.provider for one in access.realms):
@@ -226,7 +226,7 @@ def _login_parts(site: Site, request: HttpRequest) -> tuple[Access, LoginSession
 async def login(site: Site, request: HttpRequest) -> Response[Any]:
     """Redirect to the provider, or let the person choose one; `next` is the page to show afterwards."""
     access, sessions, place = _login_parts(site, request)
-    # With one provider there is no choice, so redirect to it at once.
+    # With one provider there is no choice, so redirect to it immediately.
     if not request.query.get("realm") and sum(1 for one in access.realms if one.authenticator.provider) > 1:
         return page("login", "Log in")
     chosen = request.query.get("realm") or next(
@@ -284,7 +284,7 @@ async def callback(site: Site, request: HttpRequest) -> Response[Any]:
 
 @post("/logout", status_code=200, include_in_schema=False)
 async def logout(site: Site, request: HttpRequest) -> Response[bool]:
-    """End this browser's login, at once and in all web processes."""
+    """End this browser's login, immediately and in all web processes."""
     must_be_json(request)
     access, sessions, place = _login_parts(site, request)
     bearer = access.bearer(request)

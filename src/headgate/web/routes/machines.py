@@ -267,9 +267,9 @@ async def end_request(site: Site, request: HttpRequest, tenant: str, uuid: str) 
     if found is None:
         raise NotFoundException(f"Request not found: tenant {tenant} has no request {uuid}")
     if found.state != "requested":
-        raise HTTPException("the build has its machines already; cancel the build instead", status_code=409)
+        raise HTTPException("the build already has its machines; cancel the build instead", status_code=409)
     if not found.pipeline_name:
-        raise HTTPException("the build has left the queues already", status_code=409)
+        raise HTTPException("the build has already left the queues", status_code=409)
     build = next(one.build for one in _requests(site, tenant) if one.id == uuid)
     subject = f"{found.job_name} in {found.pipeline_name}, build {build}"
     hand = Hand(site, request, MODIFY_REQUEST, tenant, subject)
@@ -299,7 +299,7 @@ class WhatOfAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @get("/api/node-accounts", opt={"permission": OF_ALL})
 async def list_accounts(site: Site, request: HttpRequest) -> list[AccountShape]:
-    """Return the accounts in which machines were made, as long as resources of this installation may exist there.
+    """Return the accounts in which machines were made, while resources of this installation may exist there.
     Headgate only.
     """
     site.allow_all(request)

@@ -220,7 +220,7 @@ async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPExc
     """Return why a machine that no launcher made cannot be held or removed, and what to do instead."""
     entry = site.context.mirror.get(site.context.map.nodes.claims(uuid).record.path)
     claim = readable(entry, NodeClaim) if entry is not None else None
-    # Only the tenant's own builds may be named in the answer.
+    # Only the tenant's own builds may be named in the response.
     if claim is not None and claim.tenant == tenant.name:
         return HTTPException(_claimed(site, claim, state), status_code=409)
     # A claim that is left here belongs to another tenant, which gets no confirmation that the machine exists.
@@ -235,7 +235,7 @@ async def not_ours(site: Site, tenant: Tenant, uuid: str, state: str) -> HTTPExc
 
 
 def _claimed(site: Site, claim: NodeClaim, state: str) -> str:
-    """Return what to do about a machine of the inventory that a build uses, or that an autohold holds."""
+    """Return advice about a machine of the inventory that a build uses, or that an autohold holds."""
     held = _holding(site, claim)
     if held is not None:
         do = f"autohold {held.id} holds it" + (
@@ -349,7 +349,7 @@ async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, 
     held_s = wanted_s if 0 < wanted_s <= site.hold_max_s else site.hold_max_s
     now = seen(site.context.map, site.context.mirror)
     node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
-    # A machine that the tenant may not see gets the same answer as one that does not exist.
+    # A machine that the tenant may not see gets the same response as one that does not exist.
     if node is None or not _shows(node, tenant, own):
         raise await not_ours(site, site.tenant(tenant).tenant, uuid, data.state)
     until_ms = site.context.now_ms() + 1000 * held_s if data.state == "hold" else 0

@@ -75,7 +75,7 @@ async def close(site: Site, request: HttpRequest, tenant: str, data: JSONBody[Fo
     def closed(now: TenantState) -> TenantState:
         others = tuple(one for one in now.closings if (one.pipeline, one.queue) != (wanted.pipeline, wanted.queue))
         if len(others) >= CLOSINGS_MAX:
-            raise HTTPException(f"{CLOSINGS_MAX} queues are closed already; close the pipeline", status_code=409)
+            raise HTTPException(f"{CLOSINGS_MAX} queues are already closed; close the pipeline", status_code=409)
         return replace(now, closings=(*others, wanted))
 
     async def work(besides: Sequence[Op]) -> None:

@@ -62,7 +62,7 @@ def shape(id: str, one: Quarantined) -> AsideShape:
         error=one.error,
         since=one.since_ms,
         tries=one.tries,
-        retry="restarts it at once" if one.kind == "work" else again,
+        retry="restarts it immediately" if one.kind == "work" else again,
     )
 
 
@@ -195,7 +195,7 @@ class ForOutbox(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @post("/api/reports/{connection:str}", status_code=200, opt={"permission": OF_ALL})
 async def change_reports(site: Site, request: HttpRequest, connection: str, data: JSONBody[ForOutbox]) -> bool:
-    """Retry the waiting reports of a connection at once, or drop all of them."""
+    """Retry the waiting reports of a connection immediately, or drop all of them."""
     site.allow_all(request)
     known = [found.connection for found in outboxes(site.context)]
     if connection not in known:

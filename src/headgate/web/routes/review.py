@@ -33,7 +33,7 @@ WHICH = (
 
 
 class Approving(msgspec.Struct, frozen=True):
-    """Tell whether the caller may approve on the page, and how to approve by a push."""
+    """Return whether the caller may approve on the page, and how to approve by a push."""
 
     may: bool
     why: str

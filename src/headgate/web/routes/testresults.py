@@ -34,7 +34,7 @@ FILE_MAX_BYTES = 5_000_000
 FILES_MAX_BYTES = 20_000_000
 """Size limit of all files of a build together."""
 AT_ONCE = 2
-"""Limit on the builds whose files are read at once; further requests wait."""
+"""Limit on the builds whose files are read concurrently; further requests wait."""
 RESULTS_MAX = 32
 """Number of builds whose results are cached."""
 NAMED = re.compile(r"(^|/)(TEST-[^/]*|[^/]*(junit|test[-_]?results?|nosetests|pytest|xunit)[^/]*)\.xml$", re.IGNORECASE)

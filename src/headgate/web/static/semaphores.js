@@ -4,7 +4,7 @@ const SHOWN = 20;
 const holder = (one) => el("li", {}, one.buildset_uuid ? link("buildset", one.buildset_uuid, one.job_name) : one.job_name);
 const full = (s) => s.holders.count >= s.max;
 rows({ page: "semaphores", title: "Semaphores", urls: `${api}/semaphores`, empty: "No job of this tenant uses a semaphore.",
-  intro: "A semaphore limits how many builds run at once. Holders in other tenants are only counted.",
+  intro: "A semaphore limits how many builds run concurrently. Holders in other tenants are only counted.",
   heads: ["Semaphore", "In use", "Held by"],
   rows: (found) => [...found].sort((a, b) => b.holders.count - a.holders.count || a.name.localeCompare(b.name)).map((s) => [`${s.name} ${s.holders.this_tenant.slice(0, SHOWN).map((one) => one.job_name).join(" ")}`, () => [
     [s.name, s.global ? el("span", { class: "small" }, " global") : ""], el("span", { class: `result ${full(s) ? "busy" : "mute"}` }, `${s.holders.count} of ${s.max}`),

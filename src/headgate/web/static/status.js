@@ -189,7 +189,7 @@ function shownAs(item, above, facts) {
 
 function fillQueue(node, { queue, gated }) {
   const all = queue.all, place = new Map(all.map((item, n) => [item.id, n])), complete = queue.items.length === all.length;
-  set(node.firstChild, gated ? `${queue.name} · ${queue.window ? `window ${queue.window}` : "no window: all items are tested at once"}${queue.closed ? ` · closed: ${queue.closed}` : ""}` : "");
+  set(node.firstChild, gated ? `${queue.name} · ${queue.window ? `window ${queue.window}` : "no window: all items are tested in parallel"}${queue.closed ? ` · closed: ${queue.closed}` : ""}` : "");
   node.firstChild.hidden = !gated;
   const behind = resting(all), drawn = gated && complete && all.length > 1 ? rails(all) : new Map();
   const rows = queue.items.map((item) => {

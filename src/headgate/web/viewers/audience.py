@@ -91,9 +91,9 @@ class Audience:
         gzip: bool,
     ) -> AsyncGenerator[bytes, None]:
         """Return the endless body of a response.  If `take` returns the connection, the viewers' process sends the body
-        instead.  Raise 503 if too many viewers arrive at once."""
+        instead.  Raise 503 if too many viewers arrive at the same time."""
         if self.porter.full:
-            raise HTTPException("too many viewers arrive at once; try again in a moment", status_code=503)
+            raise HTTPException("too many viewers arrive at the same time; try again in a moment", status_code=503)
         return self._stream(tenant, bearer, peer, take, gzip=gzip)
 
     async def _stream(
@@ -136,7 +136,7 @@ class Audience:
             self._gone(viewer)
 
     async def _feed(self, tenant: str, scene: WatchedTenant) -> None:
-        """Send updates of a tenant as long as it has viewers."""
+        """Send updates of a tenant while it has viewers."""
 
         def spent(seconds: float) -> None:
             scene.cost_s += seconds
@@ -152,7 +152,7 @@ class Audience:
                     async with asyncio.timeout(LOOK_INTERVAL_S):
                         await self.moved(seen)
                 # The pause follows the wait, so that the first change after a quiet period is collected together with
-                # those that follow at once.
+                # those that follow immediately.
                 await asyncio.sleep(min(REST_MAX_S, max(REST_MIN_S, REST * scene.cost_s)))
         except HTTPException as error:  # the tenant no longer exists
             log.info("viewers of tenant %s are disconnected: %s", tenant, error.detail)

@@ -94,7 +94,7 @@ class Scene:
         """Return the full state, for viewers that are new or have missed a change."""
         now_s = self.clock_s()
         if self._full is None or now_s - self._full[0] > FULL_MAX_S:
-            # New viewers of the same second share one encoding: a thousand at once cost one compression.
+            # New viewers of the same second share one encoding: a thousand of them cost one compression.
             self._full = (now_s, self._frame(self._items))
         return self._full[1]
 

@@ -63,7 +63,7 @@ class Viewer:
     since_s: float = 0.0
     """Time at which sending the current frame began."""
     slow: bool = False
-    """Whether the kernel did not accept the entire frame at once."""
+    """Whether the kernel did not accept the entire frame in one call."""
 
 
 @dataclass(slots=True)

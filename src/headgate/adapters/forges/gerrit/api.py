@@ -25,7 +25,7 @@ CALLS_MAX = 8
 PAGE = 100
 """Changes in one answer."""
 CHANGES_MAX = 20_000
-"""Most changes that one search may return."""
+"""Maximum number of changes that one search may return."""
 WAIT_MAX_S = 3_600.0
 # Gerrit puts this before its JSON, so that no browser can run an answer as a script.
 _GUARD = b")]}'"

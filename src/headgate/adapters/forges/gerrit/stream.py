@@ -1,4 +1,4 @@
-"""Read `gerrit stream-events`, which announces at once what may have changed.
+"""Read `gerrit stream-events`, which announces immediately what may have changed.
 
 The OpenSSH client holds the connection; it ends on an unknown host key, and when the server stops answering keepalive
 messages. An event of the stream is only a hint: its readers query REST for what it names.

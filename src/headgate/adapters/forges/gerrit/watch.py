@@ -1,4 +1,4 @@
-"""Watch a Gerrit server: query at once what its stream announces, and everything at intervals."""
+"""Watch a Gerrit server: query immediately what its stream announces, and everything at intervals."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class Watcher:
         return Sighting(tuple(one.change_state for one in found), tuple(events))
 
     async def _all(self, looks: Sequence[Coroutine[Any, Any, GerritLookResult | None]]) -> list[GerritLookResult]:
-        """Return what is new about these changes. A change whose query fails alone yields nothing, and is queried again
+        """Return the news about these changes. A change whose query fails alone yields nothing, and is queried again
         while it differs. Raise GerritAway, GerritRefused."""
         tasks = [asyncio.ensure_future(look) for look in looks]
         found, failed = list[GerritLookResult](), 0

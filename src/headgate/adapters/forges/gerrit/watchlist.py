@@ -118,7 +118,7 @@ class Ear:
         """Change -> when a search found something new that the stream had not reported, in monotonic seconds."""
 
     def found(self, numbers: Collection[int]) -> None:
-        """Note that a search found something new at these changes that the stream had not announced."""
+        """Record that a search found something new about these changes that the stream had not announced."""
         at_s = time.monotonic()
         # A stream that is down cannot miss anything.
         if self.listens:
@@ -128,7 +128,8 @@ class Ear:
         self._hinted = {n: s for n, s in self._hinted.items() if at_s - s <= self._pace.silent_s}
 
     def doubt_s(self) -> float | None:
-        """Return how long to wait before a stream that missed something counts as dead; None if it missed nothing."""
+        """Return the time after which a stream that missed something counts as dead, in seconds; None if it missed
+        nothing."""
         if not self._missed:
             return None
         left_s = min(self._missed.values()) + self._pace.silent_s - time.monotonic()
@@ -157,7 +158,7 @@ class Ear:
                 self.listens = False
                 if well is not None:
                     well.cancel()
-            # A stream that lasted resets the pauses; one that is accepted and dropped at once does not.
+            # A stream that lasted resets the pauses; one that is accepted and dropped immediately does not.
             failures = 0 if time.monotonic() - began_s > RETRY_MAX_S else failures + 1
             text = f"its event stream does not work, so Headgate polls instead: {why}"
             if self.problem != text:
@@ -167,7 +168,7 @@ class Ear:
             await asyncio.sleep(self._pace.retry_s(failures))
 
     def _well(self) -> None:
-        """Note that the stream works."""
+        """Record that the stream works."""
         if self.problem:
             log.info("the event stream of %s works again", self._server.ssh_server)
             self.problem = ""

@@ -144,7 +144,7 @@ def verified(account: GiteaAccount, headers: Mapping[str, str], body: bytes) -> 
 
 
 def _is_signed(account: GiteaAccount, headers: Mapping[str, str], signature: str, body: bytes) -> bool:
-    """Tell whether the body is signed or, for a form, the JSON in it, which is what Gitea signs."""
+    """Return whether the body is signed or, for a form, the JSON in it, which is what Gitea signs."""
 
     def fits(text: bytes) -> bool:
         wanted = hmac.new(account.webhook_token.encode(), text, hashlib.sha256).hexdigest()

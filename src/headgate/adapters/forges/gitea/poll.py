@@ -25,7 +25,7 @@ from headgate.ports.forge import Hint
 
 WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
 VOTERS_MAX = 50
-"""Most reviewers whose permissions are read; those whose votes count come first."""
+"""Maximum number of reviewers whose permissions are read; those whose votes count come first."""
 _HOLDS = "the last known answer stays valid; without one, every branch counts as protected"
 
 Protections = Mapping[str, Mapping[str, Any]]
@@ -33,7 +33,7 @@ Protections = Mapping[str, Mapping[str, Any]]
 
 
 async def protection(client: GiteaClient, project: str) -> Guarded:
-    """Return which branches of `project` (owner/name) are protected, and a message about what Gitea does not provide,
+    """Return the protected branches of `project` (owner/name), and a message about what Gitea does not provide,
     for which the last known answer stays valid. Raise the errors of `GiteaClient.get`."""
     protected, path = set[str](), f"/repos/{project}/branches"
     try:
@@ -113,7 +113,7 @@ class GiteaProjectPoll:
         return await self.stands.of(self.client.key, self.project, pull, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
-        """Return which branches are protected; see `forges.poll.ProjectLook`."""
+        """Return the protected branches; see `forges.poll.ProjectLook`."""
         return await protection(self.client, self.client.account.short(self.project))
 
     def forget_rules(self) -> None:

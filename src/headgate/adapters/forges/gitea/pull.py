@@ -23,7 +23,7 @@ from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected
 from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Rule, Vote
 
 LISTED_MAX = 2_000
-"""Most reviews, and most contexts of statuses, that are read of one change."""
+"""Maximum numbers of reviews, and of status contexts, that are read of one change."""
 PREFIXES = ("wip:", "[wip]")
 """Prefixes that mark the title of a draft."""
 _STATES = {"APPROVED": "approved", "REQUEST_CHANGES": "changes_requested", "COMMENT": "commented"}
@@ -60,7 +60,7 @@ class GiteaPull(AnyPull):
 
     @property
     def approved(self) -> bool:
-        """Tell whether the change has as many approvals as its branch requires; see `AnyPull`."""
+        """Return whether the change has as many approvals as its branch requires; see `AnyPull`."""
         wanted = int((self.branch or {}).get("required_approvals") or 0)
         return wanted > 0 and len(self.approvals()) >= wanted
 
@@ -277,7 +277,7 @@ def _protected(patterns: str, path: str) -> bool:
 
 
 def matches(pattern: str, text: str, separators: str = "") -> bool:
-    """Tell whether a string matches a Gitea pattern: `*` matches anything without separators, `**` anything, `?` one
+    """Return whether a string matches a Gitea pattern: `*` matches anything without separators, `**` anything, `?` one
     character, `[a-c]` or `[!a-c]` one of a set, `{a,b}` either; an invalid pattern matches only itself."""
     regex = _regex(pattern.strip(), separators)
     return text == pattern if regex is None else regex.fullmatch(text) is not None

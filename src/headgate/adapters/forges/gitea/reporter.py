@@ -18,7 +18,7 @@ from headgate.map.outbox import QueueReport
 from headgate.ports import forge
 
 NOTES_MAX, NOTE_MAX = 200, 8_000
-"""Most comments on lines, and most characters of each."""
+"""Maximum number of comments on lines, and maximum length of each in characters."""
 COLOR = "#ededed"
 """Color of labels that are created."""
 REVIEWS = {"approve": "APPROVED", "request-changes": "REQUEST_CHANGES", "comment": "COMMENT"}
@@ -70,8 +70,8 @@ class GiteaTeller(ChangeReporter):
             await self.comment(key, repo, change, report, name, problem)
 
     async def comments(self, key: ForgeKey, path: str) -> AsyncIterator[Any]:
-        """Yield the comments; see `ChangeReporter`. Gitea returns all at once; if there are too many, yield none, so
-        that the report becomes a new comment."""
+        """Yield the comments; see `ChangeReporter`. Gitea returns all of them in one response; if there are too many,
+        yield none, so that the report becomes a new comment."""
         try:
             yield (await self._client.get(key, path)).content or []
         except ResponseTooLarge:

@@ -41,7 +41,7 @@ EARLY_S = 300.0
 ABSENT_S = 600.0
 """How long the absence of the app at a project is cached."""
 PROJECTS_MAX = 10_000
-"""Most projects whose lack of the app is cached."""
+"""Maximum number of projects whose lack of the app is cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ class Tokens:
         return key
 
     def reads_rules(self, project: str) -> bool:
-        """Tell whether the app may read classic branch protection; GitHub hides it from accounts without the
+        """Return whether the app may read classic branch protection; GitHub hides it from accounts without the
         permission. An unknown permission counts as granted."""
         granted = self._granted.get(self._installed.get(project, 0), {})
         return not granted or "administration" in granted

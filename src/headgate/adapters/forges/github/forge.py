@@ -36,7 +36,7 @@ from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 log = logging.getLogger("headgate.github")
 
 FAILED_MAX = 100
-"""Most failed deliveries that are examined."""
+"""Maximum number of failed deliveries that are examined."""
 
 _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
 _PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)

@@ -23,7 +23,7 @@ from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Hint
 
 PAGES_MAX = 100
-"""Most pages of branches, with 100 branches each."""
+"""Maximum number of pages of branches, with 100 branches each."""
 QUERY = """
 query($owner: String!, $name: String!, $after: String) {
   repository(owner: $owner, name: $name) {
@@ -147,14 +147,14 @@ class GitHubProjectPoll:
         return await self.stands.of(self.key, self.project, pull, was, self.us, heads, first=first)
 
     async def protection(self) -> Guarded:
-        """Return which branches are protected; see `forges.poll.ProjectLook`."""
+        """Return the protected branches; see `forges.poll.ProjectLook`."""
         # Without the permission, the query would fail every time.
         if not self.reads_rules:
             return None, ""
         return await protection(self.client, self.key, self.client.account.short(self.project))
 
     async def may_write(self, who: str) -> bool:
-        """Tell whether a person may write; see `forges.poll.ProjectLook`."""
+        """Return whether a person may write; see `forges.poll.ProjectLook`."""
         project = self.client.account.short(self.project)
         return await self.stands.permission(self.key, project, who) in ("write", "admin")
 

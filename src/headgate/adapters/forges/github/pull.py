@@ -14,7 +14,7 @@ from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 # Ten pages hold a thousand statuses and as many threads; the rest is not read.
 PAGES_MAX = 10
 READS_MAX = 3
-"""Most attempts to read all pages, each of which fails if the head moves meanwhile."""
+"""Maximum number of attempts to read all pages, each of which fails if the head moves meanwhile."""
 QUERY = """
 query($owner: String!, $name: String!, $number: Int!, $contexts: String, $threads: String) {
   repository(owner: $owner, name: $name) {
@@ -128,7 +128,7 @@ class GitHubPull(AnyPull):
 
     @property
     def approved(self) -> bool:
-        """Tell whether the change is approved; see `AnyPull`."""
+        """Return whether the change is approved; see `AnyPull`."""
         return self.decision == "APPROVED"
 
     @property

@@ -28,7 +28,7 @@ from headgate.ports import forge
 ANNOTATION_MAX_BYTES = 60_000
 """Length to which the message of an annotation is cut."""
 ANNOTATIONS_MAX, ANNOTATIONS_ALL_MAX = 50, 1_000
-"""Most annotations in one request, and in one check run."""
+"""Maximum numbers of annotations in one request, and in one check run."""
 CONCLUDED = frozenset({"success", "failure", "cancelled", "skipped", "neutral"})
 DESCRIPTION_MAX = 40
 """Length of the description of a button."""
@@ -110,7 +110,7 @@ class GitHubTeller(ChangeReporter):
         output = {"title": run["output"]["title"], "summary": run["output"]["summary"]}
         lock = self._changing.setdefault(f"{repo} {change.commit} {name}", asyncio.Lock())
         try:
-            # Two reports at once must not create two runs of the same name.
+            # Two concurrent reports must not create two runs of the same name.
             async with lock:
                 id = await self._own_run(key, repo, change.commit, name, ends=value in CONCLUDED)
                 first = {**run, "output": {**output, "annotations": batches[0]}} if batches else run
@@ -182,7 +182,7 @@ def check_run(report: QueueReport, name: str, change: Change, value: str, now: s
 
 def button(pipeline: str) -> dict[str, str]:
     """Return the button of a check run that removes its change from the pipeline; see `hook`."""
-    description = line(f"Take it out of {pipeline}", DESCRIPTION_MAX)
+    description = line(f"Remove it from {pipeline}", DESCRIPTION_MAX)
     return {"label": "Abort", "description": description, "identifier": ABORT}
 
 

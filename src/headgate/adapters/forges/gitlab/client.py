@@ -35,7 +35,7 @@ DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
 FRESH_S = 600.0
 """How long a permission is cached."""
 KNOWN_MAX = 4_096
-"""Most permissions that are cached."""
+"""Maximum number of permissions that are cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class GitLabAccount(OnTheWeb):
     canonical_hostname: str = PUBLIC
     api_token: str = field(default="", repr=False)
     api_token_name: str = "headgate"
-    """Name with which git logs in; GitLab accepts any name beside a token."""
+    """Name with which git logs in; GitLab accepts any name with a token."""
     webhook_token: str = field(default="", repr=False)
     signing_key: bytes = field(default=b"", repr=False)
     """Key that deliveries are signed with; empty: deliveries need no signature."""

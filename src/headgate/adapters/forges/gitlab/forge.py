@@ -127,7 +127,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 class _Delivery(_Kind, frozen=True):
-    """Hold what Headgate reads of a relevant delivery; other kinds have other fields."""
+    """Hold the fields that Headgate reads of a relevant delivery; other kinds have other fields."""
 
     project: _Project = _Project()
     user: _User | None = None

@@ -202,7 +202,7 @@ def events(
 
 
 def _edited(was: ChangeState, now: ChangeState) -> bool:
-    """Tell whether the description or target changed, or a draft became ready: then another test is necessary."""
+    """Return whether the description or target changed, or a draft became ready: then another test is necessary."""
     drafted = was.details is not None and was.details.draft is True
     ready = drafted and now.details is not None and now.details.draft is False
     return ready or (was.change.message, was.change.branch) != (now.change.message, now.change.branch)
@@ -313,7 +313,7 @@ class GitLabProjectPoll:
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    """Tell whether to query a merge request. One that lacks something is always queried: it may lack a pipeline, and
+    """Return whether to query a merge request. One that lacks something is always queried: it may lack a pipeline, and
     `updated_at` does not change with the state of a pipeline."""
     if known is None or not known.open or known.details is None or known.change.commit != there["sha"]:
         return True

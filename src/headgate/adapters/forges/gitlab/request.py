@@ -16,7 +16,7 @@ from headgate.config.forges.facts import ProgramStatus, Rule
 NOTE_PAGES_MAX = 10
 LABELS_MAX, APPROVALS_MAX = 100, 100
 JOBS_MAX = 500
-"""Most jobs of a pipeline that are read: it runs in the author's fork and may have any number of jobs."""
+"""Maximum number of jobs of a pipeline that are read: it runs in the author's fork and may have any number of jobs."""
 LONG_NOTES = 5
 """Notes in one answer if some are long: this many fit, even if each has the greatest length."""
 NOTES_AT_FIRST = 1
@@ -126,7 +126,7 @@ async def look(
     path = f"{client.account.path(project)}/merge_requests/{number}"
     merge_request = (await client.get(client.key, path, urgent=urgent)).content
     try:
-        if not merge_request["sha"]:  # this is permanent if the branch was deleted at once
+        if not merge_request["sha"]:  # this is permanent if the branch was deleted immediately
             if merge_request["state"] != "opened":
                 raise NotThere(f"{project}!{number} has no commits")
             raise Rejected(200, f"{project}!{number}: GitLab has not processed its commits yet")
@@ -253,7 +253,7 @@ def _remark(note: Mapping[str, Any]) -> Remark:
 
 
 def rule_book(request: GitLabMergeRequest) -> tuple[Rule, ...]:
-    """Return what is missing; empty if nothing is, or if other members represent it (drafts, conflicts).
+    """Return the missing requirements; empty if there are none, or if other members represent it (drafts, conflicts).
 
     GitLab names one thing at a time, and the pipeline after all others: if it names the pipeline, nothing is missing
     except statuses, among them those that the gate sets itself.

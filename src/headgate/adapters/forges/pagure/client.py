@@ -32,11 +32,10 @@ REFUSED_S = 60.0
 TOKEN_AGAIN_S = 60.0
 """Shortest interval between two requests for the same token, since somebody may have replaced it."""
 KNOWN_MAX = 4_096
-"""Most projects whose tokens are cached."""
+"""Maximum number of projects whose tokens are cached."""
 REQUESTS_MAX = 60
-"""Most requests for tokens in TOKEN_AGAIN_S, since deliveries may name any project, and some processes do not know
-the projects.
-"""
+"""Maximum number of requests for tokens in TOKEN_AGAIN_S, since deliveries may name any project, and some processes do
+not know the projects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +182,7 @@ class PagureClient(rest.Rest):
                 return
 
     async def _one_by_one(self, path: str, query: rest.Query, page: int) -> tuple[list[Any], int]:
-        """Return the pull requests of a page that is too long to read at once, and the number of pages."""
+        """Return the pull requests of a page that is too long for one request, and the number of pages."""
         found, pages = list[Any](), page
         for one in range((page - 1) * PAGE + 1, page * PAGE + 1):
             try:
@@ -246,7 +245,7 @@ class PagureSecrets:
         return (token,) if token else ()
 
     def may_ask(self, project: str) -> bool:
-        """Tell whether the token of a project may be requested from Pagure now."""
+        """Return whether the token of a project may be requested from Pagure now."""
         account, now_s = self._client.account, self._client.now_s()
         if account.webhook_tokens.get(project) or account.webhook_token:
             return False

@@ -30,11 +30,11 @@ SCORE, ASSIGNEE = "Minimum_score_to_merge_pull-request", "Only_assignee_can_merg
 SIGNED, STRAIGHT = "Enforce_signed-off_commits_in_pull-request", "disable_non_fast-forward_merges"
 """Options of a project that decide what may be merged."""
 VOTERS_MAX = 50
-"""Most voters whose permissions are read; those who commented last come first."""
+"""Maximum number of voters whose permissions are read; those who commented last come first."""
 GROUPS_MAX = 20
-"""Most groups of a project whose members are read."""
+"""Maximum number of groups of a project whose members are read."""
 COMMITS_MAX = 200
-"""Most commits of a change that are checked for sign-offs."""
+"""Maximum number of commits of a change that are checked for sign-offs."""
 HEAD_CHARS = 12
 """Characters of the commit id in the text of our flags: Pagure does not store the commit of a flag."""
 LEVELS = {"owner": "admin", "admin": "admin", "commit": "write", "collaborator": "read", "ticket": "read"}
@@ -113,7 +113,7 @@ class PagureProjectPoll:
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    """Tell whether the change must be queried."""
+    """Return whether the change must be queried."""
     if known is None or not known.open or known.details is None or known.change.commit != there["commit_stop"]:
         return True
     details = known.details
@@ -226,7 +226,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
         )
 
     async def _signed(self, pull: PagurePull) -> bool | None:
-        """Tell whether all commits are signed off; None if that cannot be determined."""
+        """Return whether all commits are signed off; None if that cannot be determined."""
         mirror = self._engine().mirror(self._client.account.canonical(pull.project), self._connection)
         at = pull.head
         try:
@@ -250,7 +250,8 @@ class PagureStands(ChangeStateReader[PagurePull]):
     # --- options and people of a project
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
-        """Return what a person may do in a project; see `ChangeStateReader`. Pagure returns all permissions at once."""
+        """Return what a person may do in a project; see `ChangeStateReader`. Pagure returns all permissions in one
+        response."""
         known = await self._cached(self._people, project, self._ask_people, None)
         return known.get(login, "read") if known is not None and login else ""
 
@@ -300,7 +301,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
 
 
 def _is_of(one: Any, pull: PagurePull, us: Collection[str]) -> bool:
-    """Tell whether a flag belongs to the current commits: our flags contain the commit, others must be at least a
+    """Return whether a flag belongs to the current commits: our flags contain the commit, others must be at least a
     second newer than the commits."""
     if one.status.who in us:
         return f"({pull.head[:HEAD_CHARS]})" in one.text

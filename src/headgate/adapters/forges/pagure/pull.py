@@ -51,7 +51,7 @@ class PagurePull(AnyPull):
 
     @property
     def approved(self) -> bool:
-        """Tell whether the change is approved; see `AnyPull`."""
+        """Return whether the change is approved; see `AnyPull`."""
         return self.reached is True
 
     @property

@@ -36,9 +36,9 @@ MESSAGE_MAX_CHARS, FOOTERS_MAX_CHARS = 16_000, 4_000
 """Limits on message and footers; the middle of a longer message is left out."""
 OWNER_MAX_CHARS = 200
 RECHECKS_MAX = 100
-"""Most rechecks that one poll enqueues; the next poll begins at once."""
+"""Maximum number of rechecks that one poll enqueues; the next poll begins immediately."""
 FRESH_MAX = 5_000
-"""Most new proposals in one poll; the next poll begins at once."""
+"""Maximum number of new proposals in one poll; the next poll begins immediately."""
 
 
 class Look:
@@ -74,7 +74,7 @@ class Look:
         self.late = False
         """Whether to poll again, because something moved meanwhile or could not be read."""
         self.more = False
-        """Whether to poll again at once, because there is more than one poll handles."""
+        """Whether to poll again immediately, because there is more than one poll handles."""
 
     async def compare(
         self,
@@ -83,12 +83,12 @@ class Look:
         doubted: set[tuple[str, str]],
         answered: Mapping[str, str],
     ) -> Sighting | None:
-        """Return what is new; None if nothing is. `seen`: earlier commits of refs that are not branches; `answered`: as
-        returned by earlier polls. Raise GitError, OSError."""
+        """Return the news; None if there are none. `seen`: earlier commits of refs that are not branches; `answered`:
+        as returned by earlier polls. Raise GitError, OSError."""
         fresh = await asyncio.to_thread(self._name)
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
-        # Fetch everything that is new at once; each separate fetch would need another process and connection.
+        # Fetch everything that is new together; each separate fetch would need another process and connection.
         gone = await self._mirror.bring({**{FOR + name: self._refs[FOR + name] for name in fresh}, **moved_heads})
         self._note_unfetched(gone, old)
         fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]

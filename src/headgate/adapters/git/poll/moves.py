@@ -15,20 +15,20 @@ from headgate.gate.rules.refs import NAME_MAX_BYTES, update
 from headgate.gate.state.change import HEADS, TAGS, ZEROS, Change, ChangeState
 
 HEADS_MOVED_MAX = 40
-"""Most moved branches that one poll reports, in one commit; the next poll begins at once."""
+"""Maximum number of moved branches that one poll reports, in one commit; the next poll begins immediately."""
 REFS_MOVED_MAX = 500
-"""Most refs that one poll reports; the next poll begins at once."""
+"""Maximum number of refs that one poll reports; the next poll begins immediately."""
 SEEN_MAX = 200_000
-"""Most refs of one repository that are read, tags first."""
+"""Maximum number of refs of one repository that are read, tags first."""
 DOUBTED_S = 5.0
 """Pause before a listing that is in doubt is read again."""
 LOST_MIN = 20
-"""Refs that must disappear at once before a listing is in doubt."""
+"""Refs that must disappear together before a listing is in doubt."""
 _WATCHED = (HEADS, TAGS, FOR, APPROVED, APPROVALS, VETOES)
 
 
 class MovedHeads(NamedTuple):
-    """Hold how the branches of a project differ from the last poll."""
+    """Hold the differences of a project's branches from the last poll."""
 
     now: dict[str, str]
     """All branches; those whose move is not reported yet have their earlier commits."""
@@ -79,7 +79,7 @@ def as_it_was(old: Mapping[str, str], ref: str, heads: dict[str, str]) -> None:
 
 
 class MovedRefs(NamedTuple):
-    """Hold how the refs of a project differ from the last poll."""
+    """Hold the differences of a project's refs from the last poll."""
 
     now: dict[str, str]
     """Refs that differ -> the object that they name now; empty if the ref is gone."""
@@ -154,7 +154,7 @@ def _is_branch(ref: str) -> bool:
 
 
 class Doubt:
-    """Verify the listings of one repository. If very many refs disappear at once, they count as deleted only when git
+    """Verify the listings of one repository. If very many refs disappear together, they count as deleted only when git
     itself confirms it some time later."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:

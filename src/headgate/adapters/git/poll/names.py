@@ -19,11 +19,11 @@ APPROVALS, VETOES, PROPOSERS = "refs/approvals/", "refs/vetoes/", "refs/proposer
 TOPIC_LEVELS_MAX, TOPIC_MAX_BYTES = 20, 200
 """The same limits as in the hook, which refuses pushes of other topics."""
 SHOWN_MAX = 5
-"""Most refs that a message names for one reason."""
+"""Maximum number of refs that a message names for one reason."""
 REASONS_MAX = 5
 NAME_MAX_CHARS = 300
 PEOPLE_MAX = 100
-"""Most people whose statements on one change count; those of further people are ignored."""
+"""Maximum number of people whose statements on one change count; those of further people are ignored."""
 APPROVES_NOTHING = "it approves a change that nobody has proposed"
 
 

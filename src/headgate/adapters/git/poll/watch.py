@@ -27,7 +27,7 @@ REST_S = 1.0
 SLOW_S = 5.0
 """Time after which a poll that is still running gives its place to the next one."""
 SLOW_MAX = 100
-"""Most polls that continue without a place."""
+"""Maximum number of polls that continue without a place."""
 
 GitDirs = Callable[[], Mapping[str, Path]]
 _Identity = tuple[Path, int, int, int]
@@ -159,7 +159,7 @@ class Hinted:
 
 
 class LookPlaces:
-    """Limit how many polls run at once; a slow one gives its place to the next, and continues without one."""
+    """Limit how many polls run concurrently; a slow one gives its place to the next, and continues without one."""
 
     def __init__(self, most: int, slow_s: float = SLOW_S, slow_max: int = SLOW_MAX) -> None:
         self._free, self._slow_s, self._slow_max = asyncio.Semaphore(most), slow_s, slow_max

@@ -40,7 +40,7 @@ class Http:
     """Send requests only to the given address: no proxies, no `.netrc`, no redirections."""
 
     def __init__(self, verify: str | bool = True) -> None:
-        """Take `verify`: whether to check certificates, or the file with the trusted authorities."""
+        """Create a client. `verify`: whether to check certificates, or the file with the trusted authorities."""
         self._verify = verify
         self._client: httpx.AsyncClient | None = None
 
@@ -105,7 +105,7 @@ def _trust(verify: str | bool) -> ssl.SSLContext | bool:
 
 
 def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) -> float:
-    """Return how long to wait according to the header `Retry-After`."""
+    """Return the time to wait according to the header `Retry-After`, in seconds."""
     value = headers.get("retry-after", "")
     try:
         after_s = float(value) if value else PATIENCE_S

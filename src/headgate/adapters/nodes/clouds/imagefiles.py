@@ -70,7 +70,7 @@ class FetchedImages:
     async def fetch(self, url: str, sha256: str) -> Path:
         """Fetch and verify a file, one at a time; see `ImageFiles.fetch`."""
         self.check(url)
-        # One at a time, because two large files at once would both count on the same free space.
+        # One at a time, because two concurrent downloads of large files would both count on the same free space.
         async with self._turn:
             if (file := self.have(sha256)) is not None:
                 return file

@@ -74,7 +74,7 @@ _KUBERNETES = {
     "kubeconfig_file": ConnectionOption(
         "path",
         "",
-        "the file with the cluster and the user. Default: the one of kubectl, or the cluster that Headgate runs in.",
+        "the file with the cluster and the user. Default: kubectl's, or the cluster that Headgate runs in.",
     ),
     "context": ConnectionOption("text", "", "the context in that file. Default: its current one."),
     "room_timeout": ConnectionOption("seconds", "120", "how long a pod may wait for the cluster to grow."),

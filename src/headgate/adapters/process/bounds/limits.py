@@ -117,7 +117,8 @@ class Group:
         return f"memory limit of {of_bytes(self.bounds.memory_max_bytes)} reached" if events.get("oom_kill") else ""
 
     def refused(self) -> int | None:
-        """Return how many processes and threads the kernel refused to start; None if it does not count that."""
+        """Return the number of processes and threads that the kernel refused to start; None if it does not count
+        them."""
         return _table(self._of("pids") / "pids.events").get("max")
 
     def weigh(self, part: int) -> None:
@@ -292,7 +293,7 @@ def _handed_down(at: Path, *, ours: bool) -> set[str]:
 
 
 def _alone(at: Path) -> bool:
-    """Tell whether the group has only this process and its children, and thus belongs to our unit or container."""
+    """Return whether the group has only this process and its children, and thus belongs to our unit or container."""
     for pid in _text(at / "cgroup.procs").split():
         parent = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[1:2]
         if str(os.getpid()) not in (pid, *parent):

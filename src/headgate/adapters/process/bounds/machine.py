@@ -30,7 +30,7 @@ SETTINGS = (
     # the loader and the C library
     "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias", "locale.conf", "gai.conf",
     "host.conf", "protocols", "services", "networks", "rpc", "ethertypes", "terminfo", "shells",
-    # certificates of authorities, without the private keys beside them
+    # certificates of authorities, without the private keys next to them
     "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "ca-certificates.conf", "pki/ca-trust",
     "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "crypto-policies", "gnutls", "krb5.conf",
     # alternatives of programs, and the name of this system
@@ -194,9 +194,7 @@ def _resolvers() -> bytes:
 
 
 def interpreter() -> list[Path]:
-    """Return the paths of this Python, its packages and Headgate, wherever they are installed, and nothing beside
-    them.
-    """
+    """Return the paths of this Python, its packages and Headgate, wherever they are installed, and nothing else."""
     links = Path(sys.executable).parent.parent, Path(sys.executable).resolve().parent.parent
     prefixes = dict.fromkeys((Path(sys.prefix), Path(sys.base_prefix), *links))
     found = [prefix / name for prefix in prefixes if prefix != Path("/usr") for name in _INSTALLED]

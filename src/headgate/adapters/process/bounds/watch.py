@@ -108,7 +108,7 @@ class CommandWatch:
         return self.bounds.crowded if self._refused and self._crowded_s >= CROWDED_S else self.group.starved()
 
     def _check_refusals(self, group: Group) -> None:
-        """Report the first refusal at once: its effect, such as a missing helper process, may show much later or
+        """Report the first refusal immediately: its effect, such as a missing helper process, may show much later or
         never."""
         refused = group.refused()
         if not self._refused and (group.crowded() if refused is None else refused > 0):
@@ -166,7 +166,8 @@ class Limiter:
         """Watch one command until the context ends; by then, the command and all its processes must have ended. See
         `CommandWatch`. All commands of the same `whose` together get one share of the processors."""
         self._count += 1
-        # Number the groups, since a build may have two at once: its container, and a playbook that works in it.
+        # Number the groups, since a build may have two at the same time: its container, and a playbook that works in
+        # it.
         group = self.groups.make(f"{build}-{self._count}", self.bounds)
         self._disk.begin(root)
         try:

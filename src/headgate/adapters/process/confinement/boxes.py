@@ -142,7 +142,7 @@ def _bind(root: int, source: int, path: str, owner: int, *, writable: bool) -> N
 
 
 def _is_file(root: int, path: str, owner: int) -> bool:
-    """Tell whether a path in the box leads to a regular file.  Raise OSError."""
+    """Return whether a path in the box leads to a regular file.  Raise OSError."""
     with contextlib.suppress(FileNotFoundError), _held(root, path, owner, directory=False) as target:
         return stat.S_ISREG(os.fstat(target).st_mode)
     return False
@@ -167,7 +167,7 @@ def _write(root: int, path: str, text: str, owner: int) -> None:
 
 @contextlib.contextmanager
 def _held(root: int, path: str, owner: int, *, directory: bool) -> Iterator[int]:
-    """Hold the object at a path of the box, after creating missing directories. Raise OSError."""
+    """Yield a descriptor of the object at a path of the box, after creating missing directories. Raise OSError."""
     at = os.dup(root)
     try:
         names = [name for name in path.split("/") if name]
@@ -213,7 +213,7 @@ def box_of(
     binds: Sequence[tuple[str, str, bool]] = (), files: Mapping[str, str] | None = None,
     directories: Sequence[str] = (), memory: Sequence[str] = (), memory_size_bytes: int = 0, owner: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return a box for a request."""
+    """Return the JSON form of a box, for a request to the supervisor."""
     return {
         "store": store,
         "layers": list(layers),

@@ -34,7 +34,7 @@ CONNECTIONS_MAX = 64
 FRAME_SIZE_MAX_BYTES = 4_000_000
 CHUNK_SIZE_BYTES = 65_536
 REST_CHUNKS_MAX = 64
-"""Most chunks of output that are read after a command's end; a pipe cannot contain more."""
+"""Maximum number of chunks of output that are read after a command's end; a pipe cannot contain more."""
 HEAD = struct.Struct("!cI")
 ASK_TIMEOUT_S = 30.0
 """Time limit for a client to send its request."""
@@ -153,7 +153,7 @@ def _handle(
         connection.settimeout(ASK_TIMEOUT_S)
         kind, text = _frame(connection)
         command, user = _parsed_request(kind, text)
-        # From here on, a client may be silent as long as its command runs.
+        # From here on, a client may be silent while its command runs.
         connection.settimeout(None)
         _Command(connection, command, user, rights, spaces, first).run()
     except (OSError, EOFError, ValueError, RecursionError) as error:

@@ -91,7 +91,7 @@ class Users:
 
 
 def _idle(uid: int) -> bool:
-    """Tell whether no process belongs to this user: processes of a killed executor may need a moment to end."""
+    """Return whether no process belongs to this user: processes of a killed executor may need a moment to end."""
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -169,7 +169,7 @@ def claim(kind: str, number: int) -> NumberClaim | None:
 
 def claim_any(kind: str, first: int, count: int, fits: Callable[[int], bool] = lambda _: True) -> NumberClaim | None:
     """Claim a free number that fits, of `count` from `first` on; None if there is none. The search begins at a random
-    place, so that a number that was just released is rarely reused at once."""
+    place, so that a number that was just released is rarely reused immediately."""
     begin = secrets.randbelow(count)
     for step in range(count):
         number = first + (begin + step) % count

@@ -52,7 +52,7 @@ class Recipe:
 
     @property
     def copies(self) -> bool:
-        """Tell whether the files in its directory affect the result."""
+        """Return whether the files in its directory affect the result."""
         return any(step.sources for step in self.steps)
 
     def add(self, line: int, word: str, rest: str) -> None:
@@ -187,9 +187,9 @@ def _named(line: int, name: str) -> str:
 
 
 def _inner(line: int, path: str) -> str:
-    """Return the path of a file beside the Containerfile.  Raise BadFile if it leads elsewhere or is a pattern."""
+    """Return the path of a file next to the Containerfile.  Raise BadFile if it leads elsewhere or is a pattern."""
     # Normalize first: `a/../../x` leads outside, too.
     found = posixpath.normpath(path)
     if found.startswith(("/", "..")) or set("*?[") & set(path):
-        raise BadFile(f"line {line}: {path[:80]!r} is not the name of a file beside the Containerfile")
+        raise BadFile(f"line {line}: {path[:80]!r} is not the name of a file next to the Containerfile")
     return found

@@ -307,7 +307,7 @@ def _folded(facts: Iterable[_Fact]) -> dict[str, dict[str, Any]]:
 
 
 def _plain_variable(name: str) -> bool:
-    """Tell whether a variable is neither Ansible's nor reserved for Headgate."""
+    """Return whether a variable is neither Ansible's nor reserved for Headgate."""
     return not name.startswith(_FACT_PREFIXES) and is_permitted(name, "")
 
 

@@ -37,10 +37,11 @@ KIND = "network"
 # Two addresses for each of 65,536 builds fill exactly 198.18.0.0/15, the range for benchmarks (RFC 2544), which is not
 # routed anywhere. The IPv6 prefix is a local one that spells "Headg" after `fd`.
 EXECUTORS_MAX, BUILDS_MAX = 256, 256
-"""Most executors on one machine, and most concurrent builds of one executor. Each build has a pair of addresses."""
+"""Maximum numbers of executors on one machine, and of concurrent builds of one executor. Each build has a pair of
+addresses."""
 FIRST4, FIRST6 = ipaddress.IPv4Address("198.18.0.0"), ipaddress.IPv6Address("fd48:6561:6467::")
 FLOWS_MAX = 4_000
-"""Most tracked connections of one build, since the kernel's limit is for the entire machine."""
+"""Maximum number of tracked connections of one build, since the kernel's limit is for the entire machine."""
 INTERFACE = re.compile(r"hg(\d{1,3})-\d{1,3}")
 ACCEPTING = "accepting"
 """Name of the set of interfaces that accept router advertisements, see `keep_listening`."""
@@ -81,7 +82,7 @@ SIX = Forwarding("net.ipv6.conf.all.forwarding", _IPV6 / "all/forwarding", "guar
 
 
 def has_six(text: str) -> bool:
-    """Tell whether the machine has an IPv6 address that is reachable from outside; `text` is /proc/net/if_inet6."""
+    """Return whether the machine has an IPv6 address that is reachable from outside; `text` is /proc/net/if_inet6."""
     found = (line.split() for line in text.splitlines())
     return any(len(line) == 6 and line[3] == _GLOBAL and not line[5].startswith((OURS, "lo")) for line in found)
 

@@ -68,7 +68,7 @@ class ProcessState:
 
     @staticmethod
     def of(pid: int) -> ProcessState:
-        """Return what the kernel shows of a process; `pid` 0 is this process.  Raise OSError."""
+        """Return the kernel's view of a process; `pid` 0 is this process.  Raise OSError."""
         place = f"/proc/{pid or 'self'}"
         lines = (line.partition(":") for line in _text(f"{place}/status").splitlines())
         return ProcessState(

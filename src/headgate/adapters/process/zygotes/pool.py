@@ -106,7 +106,7 @@ class Zygote(ProcessKeeper):
 
 
 async def _read_all(source: int) -> bytes:
-    """Return everything that is written to a pipe before its other end is closed. Raise TimeoutError."""
+    """Return all data that is written to a pipe before its other end is closed. Raise TimeoutError."""
     loop, found = asyncio.get_running_loop(), b""
     reader = asyncio.StreamReader()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb"))

@@ -97,7 +97,7 @@ class OnGitHub(StandIn):
     """Represent GitHub by its stand-in; see `StandIn`."""
 
     def __init__(self, hub: GitHub, app: App, key: Path) -> None:
-        """Take `key`, the file with the key of the app."""
+        """Create the venue. `key` is the file with the app's key."""
         super().__init__(hub.url, GitHubPageActions(hub.forge))
         self.hub, self.app, self.key = hub, app, key
 

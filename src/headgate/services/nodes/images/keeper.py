@@ -295,7 +295,7 @@ class ImageKeeper:
                 self._errands.begin(f"hunt {connection} {part}", connection, work)
 
     async def _hunted(self, connection: str, part: str, provider: Mapping[str, Any]) -> float:
-        """Delete our images that had no record at two listings."""
+        """Delete our images that had no record at two listings. Return the interval until the next hunt, in seconds."""
         account = self._accounts[connection]
         cloud = clouds.images_of(account.cloud)
         if cloud is None:

@@ -139,7 +139,7 @@ class UploadLife:
         return POLL_S
 
     async def _users(self, one: ImageUpload) -> int:
-        """Return how many machines use the upload; mark the free ones for deletion."""
+        """Return the number of machines that use the upload; mark the free ones for deletion."""
         ledger, busy = self.uploads.ledger, 0
         map, mirror = ledger.context.map, ledger.context.mirror
         for _, _, node in read_all(mirror, map.nodes.made.path, MadeNode):

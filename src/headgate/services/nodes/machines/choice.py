@@ -111,7 +111,7 @@ class Choosing:
         most = self._site.most_of_project(request.tenant, request.project)
         if 0 <= most < len(request.nodes):
             return Never(
-                f"{len(request.nodes)} nodes are requested, but project {request.project} may have only {most} at once"
+                f"{len(request.nodes)} nodes are requested, but project {request.project} may have only {most}"
             )
         if demand.never:
             return Never(demand.never)

@@ -23,7 +23,7 @@ OPEN_S = 60.0
 
 @dataclass(slots=True)
 class NodeSurvey:
-    """Hold everything that exists during one pass."""
+    """Hold the machines, requests and limits of one pass."""
 
     providers: Mapping[str, Sequence[FlatProvider]]
     """Tenant -> its providers."""
@@ -68,7 +68,7 @@ class NodeDemand:
         providers = site.fitted(request, site.providers.get(request.tenant, ()))
         having = {name: [one for one in providers if one.label(label) is not None] for name, label in request.nodes}
         every = {name: [one for one in having[name] if self._reached(one, label)] for name, label in request.nodes}
-        # Impossible providers are excluded first, so that a request fails at once instead of waiting forever.
+        # Impossible providers are excluded first, so that a request fails immediately instead of waiting forever.
         could = {name: [one for one in every[name] if not self._too_large(one, name)] for name in every}
         labelled = [one for one in providers if all(one in several for several in could.values())]
         able = [one for one in labelled if self._placed({name: [one] for name in every})]
@@ -135,7 +135,7 @@ class NodeDemand:
                     hosts = [*listed.get(provider.name, []), self._listed(provider, name)]
                     limit = provider.limits.get("instances", math.inf)
                     if len(hosts) <= limit and choose(hosts) is not None:
-                        # Listed machines are matched all at once: one that serves two labels counts for one node only.
+                        # Listed machines are matched together: one that serves two labels counts for one node only.
                         listed[provider.name] = hosts
                         break
                     continue

@@ -208,13 +208,13 @@ class YieldingMachines:
         """Return whether one of the machine's slots is taken."""
         return any(one.id in taken for one in self._slots.of(machine.id))
 
-    # --- requests that wait in vain
+    # --- requests whose machines never all arrive
 
     def give_back(self, node: MadeNode) -> None:
         """Return a machine, so that others may take it during the rest of the pass; if none does, it is deleted."""
         self._back.add(node.id)
         free = given_back(node)
-        # Other requests of this pass see the room at once.
+        # Other requests of this pass see the room immediately.
         if node.request and is_free(free):
             self._limits.returned(node, free)
             self._free[node.id] = free

@@ -178,7 +178,9 @@ class MachineMaker:
                 again = await self._serve_one(waiting, choosing)
             except TooLarge as error:
                 again = False
-                await self._never(waiting, f"its {len(request.nodes)} machines cannot be recorded at once: {error}")
+                await self._never(
+                    waiting, f"its {len(request.nodes)} machines cannot be recorded in one commit: {error}"
+                )
             if again:
                 return
         for node, after in list(choosing.returned()):
@@ -208,7 +210,7 @@ class MachineMaker:
         return False
 
     def _progress(self, node: MadeNode) -> str:
-        """Return how far the machine is; a slot is as far as its machine."""
+        """Return a message about the progress of the machine; for a slot, that of its machine."""
         short, machine = node.provider.rpartition("/")[2], self._seen.nodes.get(node.main, node)
         state = node.state if node.state == "ready" else machine.state
         return f"{node.node} is {state} at {short}" + (f": {machine.why}" if machine.why else "")

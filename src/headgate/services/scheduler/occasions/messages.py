@@ -39,7 +39,7 @@ class QueueSource(Protocol):
 
 class WatchedQueues:
     """Watch the queues of one application; see `ports.occasions.OccasionSource`. Unread messages stay on the server for
-    as long as it stores them."""
+    while it stores them."""
 
     of_a_partition_max = 10
 

@@ -1,4 +1,4 @@
-"""Hold one connection to one server: send frames, and receive answers and events in order."""
+"""Manage one connection to one server: send frames, and receive answers and events in order."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ class ZooKeeperLink(asyncio.Protocol):
             raise ZooKeeperRefused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
 
     def call(self, kind: jute.Do, body: bytes = b"") -> asyncio.Future[Reply]:
-        """Send a request at once. The future fails with ZooKeeperConnectionLost if the connection ends first, and with
-        ZooKeeperRefused if the server requires a login before."""
+        """Send a request immediately. The future fails with ZooKeeperConnectionLost if the connection ends first, and
+        with ZooKeeperRefused if the server requires a login before."""
         found: asyncio.Future[Reply] = self._loop.create_future()
         frame_bytes = len(body) + 12
         # The server would close the connection instead of answering, and all other requests would fail with it.
@@ -218,10 +218,10 @@ class ZooKeeperLink(asyncio.Protocol):
         if not found.done():
             if code in (jute.Code.SESSION_EXPIRED, jute.Code.SESSION_MOVED, jute.Code.AUTH_FAILED):
                 found.set_exception(ZooKeeperConnectionLost(f"the server answered {jute.Code(code).name}"))
-                found.exception()  # as above
+                found.exception()  # marks it as retrieved, see `call`
             elif code == jute.Code.LOGIN_REQUIRED:
                 found.set_exception(ZooKeeperRefused("it requires a login: give user:password@ in the URL"))
-                found.exception()  # as above
+                found.exception()  # marks it as retrieved, see `call`
             else:
                 found.set_result(Reply(zxid, code, reader, self._traffic.events))
 
@@ -236,11 +236,11 @@ class ZooKeeperLink(asyncio.Protocol):
         self.lost.set_result(why)
         if not self._hello.done():
             self._hello.set_exception(ZooKeeperConnectionLost(why))
-            self._hello.exception()  # as above
+            self._hello.exception()  # marks it as retrieved, see `call`
         for _, found in self._waiting:
             if not found.done():
                 found.set_exception(ZooKeeperConnectionLost(why))
-                found.exception()  # as above
+                found.exception()  # marks it as retrieved, see `call`
         self._waiting.clear()
 
 

@@ -30,7 +30,7 @@ class FakeGiteaHook:
     url: str
     secret: str
     forgejo: bool = False
-    """Whether it is a webhook of Forgejo, which sends its own headers beside those of Gitea."""
+    """Whether it is a webhook of Forgejo, which sends its own headers besides those of Gitea."""
 
 
 @dataclass(slots=True, eq=False)

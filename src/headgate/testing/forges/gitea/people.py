@@ -296,7 +296,7 @@ def make_repository(
 
 @dataclass(slots=True)
 class Gitea:
-    """Imitate Gitea. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate Gitea. Actions take effect immediately; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     """Address with its path."""

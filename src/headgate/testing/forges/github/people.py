@@ -170,7 +170,7 @@ def make_repository(
 
 @dataclass(slots=True)
 class GitHub:
-    """Imitate GitHub. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate GitHub. Actions take effect immediately; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     world: model.FakeGitHubWorld

@@ -130,7 +130,7 @@ def make_project(
 
 @dataclass(slots=True)
 class GitLab:
-    """Imitate GitLab. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate GitLab. Actions take effect immediately; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     world: model.FakeGitLabWorld

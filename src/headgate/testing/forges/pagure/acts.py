@@ -172,7 +172,7 @@ class FakePagureActs:
         if request.status != "Open":
             by = request.closed_by.login if request.closed_by else "?"
             raise FakePagureRefused(400, f"This pull-request was merged or closed by {by}")
-        # Pagure hands merges to a worker; without one, they stay queued for ever.
+        # Pagure hands merges to a worker; without one, they stay queued forever.
         if not self.world.worker:
             return "Merging queued"
         how = self.view(request)

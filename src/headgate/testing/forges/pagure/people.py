@@ -122,7 +122,7 @@ def make_project(
 
 @dataclass(slots=True)
 class Pagure:
-    """Imitate Pagure. Actions take effect at once; webhooks follow, and `mail.delivered` waits for them."""
+    """Imitate Pagure. Actions take effect immediately; webhooks follow, and `mail.delivered` waits for them."""
 
     url: str
     """Address with its path."""

@@ -229,7 +229,7 @@ class AwsCredentials:
         env: Mapping[str, str],
         now_s: Callable[[], float],
     ) -> None:
-        """Take `sts`, the URL of the service that issues temporary keys."""
+        """Create a source of keys. `sts` is the URL of the service that issues temporary keys."""
         self._http, self._source, self._sts, self._region = http, source, sts, region
         self._env, self.now_s = env, now_s
         self._keys: query.AwsKeys | None = None

@@ -39,7 +39,7 @@ class AwsImages:
         blocks: Callable[[Mapping[str, object]], Blocks],
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Take `at`, `bucket` and `blocks`, which return EC2, the bucket and EBS of a provider, and the clock
+        """Create a client. `at`, `bucket` and `blocks` return EC2, the bucket and EBS of a provider; the clock is
         `now_s`."""
         self._at, self._bucket, self._blocks, self._now_s = at, bucket, blocks, now_s
         self._working: dict[str, asyncio.Task[None]] = {}
@@ -164,7 +164,7 @@ class AwsImages:
         try:
             answer = await ec2.call(calls.start, arguments)
         except (AwsRefused, clouds.OverQuota) as error:
-            # An account can run only a few imports at once, so a refusal for lack of capacity means waiting, and does
+            # An account can run only a few imports at a time, so a refusal for lack of capacity means waiting, and does
             # not count as an attempt.
             if isinstance(error, AwsRefused) and error.code not in _NO_ROOM:
                 raise

@@ -38,7 +38,7 @@ _TAG = re.compile(r"[\w +\-=.:/@]{1,128}")
 # EBS defines this size and accepts no other.
 BLOCK_BYTES = 512 * 2**10
 BATCH = 16
-"""Number of blocks that memory holds and that are written at once."""
+"""Number of blocks that memory holds and that are written concurrently."""
 IDLE_MAX_MIN = 60
 """Minutes without a write after which EBS cancels a snapshot."""
 WHOSE_EBS = "AWS EBS"

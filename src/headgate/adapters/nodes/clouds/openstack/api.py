@@ -51,7 +51,7 @@ class NoService(CloudError):
 
 
 class OpenStackSession(NamedTuple):
-    """Hold what one login returned."""
+    """Hold the session that one login returned."""
 
     token: str
     until_s: float
@@ -79,7 +79,7 @@ class OpenStack:
         place = self.place
         if not place.login:
             return OpenStackSession(place.token, float("inf"), place.endpoints)
-        # Old files name the path of version 2; version 3 is beside it.
+        # Old files name the path of version 2; version 3 is next to it.
         url = place.auth_url if place.auth_url.endswith("/v3") else f"{place.auth_url.removesuffix('/v2.0')}/v3"
         body = msgspec.json.encode({"auth": place.login})
         answer = await self._http.ask("POST", f"{url}/auth/tokens", {"content-type": "application/json"}, body)

@@ -35,7 +35,7 @@ class Machines:
     """Drive one project; each region is called separately."""
 
     def __init__(self, name: str, place: Place, now_s: Callable[[], float] = time.time) -> None:
-        """Take the cloud `place` and the name of the connection."""
+        """Create a driver for the cloud `place`; `name` is the name of the connection."""
         self.name, self._place, self._now_s = name, place, now_s
         self._http = Http(place.verify)
         self._regions: dict[str, api.OpenStack] = {}

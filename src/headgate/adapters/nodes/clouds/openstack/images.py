@@ -25,7 +25,7 @@ SENDS_MAX = 3
 SAVING_MAX_S = 3600.0
 """Time limit for Glance to store a file that is no longer being sent."""
 USUAL = ("sha512", "sha256", "md5")
-"""Digests that are computed while a file is sent: the one of Glance, of Headgate, and of old versions of Glance."""
+"""Digests that are computed while a file is sent: Glance's, Headgate's, and that of old versions of Glance."""
 OWN = frozenset(
     {
         *("id", "name", "status", "visibility", "protected", "os_hidden", "checksum", "os_hash_algo", "os_hash_value"),
@@ -45,7 +45,7 @@ class GlanceImages:
     """Upload images to Glance; see `ports.clouds.ImageCloud`."""
 
     def __init__(self, at: At, now_s: Callable[[], float] = time.time) -> None:
-        """Take `at`, which returns the OpenStack project in the region of a provider, and the clock `now_s`."""
+        """Create a client. `at` returns the OpenStack project in the region of a provider; `now_s` is the clock."""
         self._at, self._now_s = at, now_s
         self._working: dict[str, asyncio.Task[dict[str, str]]] = {}
         """Upload -> task that sends or reads its file, and returns the digests."""

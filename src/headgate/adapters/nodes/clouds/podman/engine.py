@@ -48,7 +48,7 @@ class Engine:
     """Run a podman process for each request. Every method raises CloudUnavailable if there is no answer."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        """Take `words`: the program, with the options of every call."""
+        """Create a client. `words` holds the program, and the options of every call."""
         self._words = tuple(words)
 
     async def run(self, *words: str, stdin: bytes = b"", max_s: float = ANSWER_MAX_S) -> PodmanResult:

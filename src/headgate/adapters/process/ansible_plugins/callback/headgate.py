@@ -1,4 +1,4 @@
-"""Write what a playbook does as lines of a log: plays, tasks, and `host | line`."""
+"""Write the progress of a playbook as lines of a log: plays, tasks, and `host | line`."""
 
 import contextlib
 import datetime
@@ -237,7 +237,7 @@ class LogCopy:
             raise
 
     def go_on(self):
-        """Add what was written to the log since."""
+        """Append the lines that were written to the log since the last call."""
         if self._made is None or self._name.endswith(".json"):  # the executor writes the JSON file after the playbook
             return
         try:
@@ -349,7 +349,7 @@ def _texts(task, found, *, failed):
 
 
 def _requested(found):
-    """Return what a task shows; the item of a loop is included only if there is nothing else."""
+    """Return the text that a task shows; the item of a loop is included only if there is nothing else."""
     ours = (*OF_ANY_RESULT, *OF_AN_ITEM, found.get("ansible_index_var"))
     shown = {k: v for k, v in found.items() if not k.startswith("_") and k not in ours}
     if len(shown) > 1:
