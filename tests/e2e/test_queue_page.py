@@ -63,7 +63,7 @@ kill $node $parcels; wait $node; wait $parcels
     for text in (
         "posted to orders, a new queue",
         '"body":"{\\"v\\": 1}"',
-        "not in a form I know",
+        "unknown version",
         "1 posted again",
         "paused",
     ):

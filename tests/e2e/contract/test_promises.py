@@ -13,7 +13,7 @@ KINDS_OF = {"stage": {0, 1, 2}, "far": {1}, "contained": {2}}
 
 def rows() -> Iterator[tuple[list[str], list[str]]]:
     """Return the cells of each row, and its tests."""
-    table = PAGE.read_text().split("### What holds on which machine")[1].split("###")[0]
+    table = PAGE.read_text().split("### What works on which machine")[1].split("###")[0]
     for line in table.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("|") and "::" in cells[-1]:
