@@ -16,12 +16,13 @@ __all__ = ["page", "served"]
 
 ITEM = "(id, item_ahead, more = {}) => ({ id, item_ahead, failing_reasons: [], jobs: [], ...more })"
 RESTING = f"""async () => {{
-  const {{ itemLeft, rails, resting }} = await import("/static/queue.js"), item = {ITEM};
+  const {{ ended, itemLeft, rails, resting }} = await import("/static/queue.js"), item = {ITEM};
   const chain = [item("a", null), item("b", "a"), item("x", "b"), item("y", "b"), item("c", "b"), item("d", "c")];
   const drawn = rails(chain), job = (name, more) => ({{ name, dependencies: [], result: null, ...more }});
   const ran = job("build", {{ running: true, start_time: 100, estimated_time: 60, dependencies: [] }});
   const next = job("test", {{ running: false, estimated_time: 30, dependencies: ["build"] }});
   const odd = job("new", {{ running: false, estimated_time: null }});
+  const old = item("o", null, {{ jobs: [job("old", {{ result: "SUCCESS" }})] }});
   const one = item("a", null, {{ jobs: [ran, next] }}), short = item("b", "a", {{ jobs: [next] }});
   const broken = item("f", null, {{ jobs: [odd], failing_reasons: ["it fails"] }});
   return {{
@@ -30,6 +31,7 @@ RESTING = f"""async () => {{
     through: chain.map(({{ id }}) => drawn.get(id).through), out: chain.map(({{ id }}) => drawn.get(id).out),
     left: [itemLeft(one, [], 110_000), itemLeft(short, [one], 110_000), itemLeft(short, [], 110_000),
       itemLeft(item("z", null, {{ jobs: [odd] }}), [], 0), itemLeft(short, [broken], 110_000)],
+    ended: [ended(short, []), ended(old, [one]), ended(old, [broken])],
     round: resting([item("p", "q"), item("q", "p")]).size,
   }};
 }}"""
@@ -48,6 +50,7 @@ async def test_the_graph_of_a_queue_is_what_rests_on_what(served: Served, page: 
     assert found["up"] == [False, True, True, True, True, True] and found["out"] == [[], [1, 2], [], [], [], []]
     assert found["through"] == [[], [], [0, 2], [0], [], []]
     assert found["left"] == [80_000, 80_000, 30_000, None, 30_000], "what fails ahead is not waited for"
+    assert found["ended"] == [False, False, True], "an estimate that has run out ends no job"
     assert found["round"] == 2, "items that name each other are drawn all the same"
 
 

@@ -51,6 +51,19 @@ def test_the_status_moves_by_itself_and_a_log_is_live(headgate: Headgate, page: 
     assert "hacked" not in page.title()
 
 
+def test_a_change_that_failed_in_the_gate_is_not_called_ready(headgate: Headgate, page: Page) -> None:
+    repositories = headgate.repositories
+    commit = repositories.propose("code/api", "bad", {"BROKEN": "1\n"}, "Break it")
+    repositories.approve("code/api", "bad")
+    wait_for("it has failed", lambda: "Headgate (gate)" in repositories.note("code/api", commit))
+    wait_for("it is history", lambda: headgate.get("/api/tenant/example/buildsets?pipeline=gate&complete=true"))
+    page.goto(f"{headgate.url}/t/example/changes")
+    row = page.get_by_role("row", name="Break it")
+    expect(row.get_by_role("cell").last).to_have_text("✘ FAILURE in gate")
+    row.get_by_role("link", name="Break it").click()
+    expect(page.locator(".answer")).to_contain_text("The last run of this patchset in gate ended with ✘ FAILURE.")
+
+
 def test_a_log_streams_while_it_is_written(headgate: Headgate, page: Page) -> None:
     repositories = headgate.repositories
     repositories.write("config", {"jobs/unit": SLOW})

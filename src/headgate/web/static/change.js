@@ -11,11 +11,13 @@ main.append(body, files);
 const soon = (place) => (place.remaining_time === null ? "unknown yet" : place.remaining_time === 0 ? "any moment" : `in about ${took(place.remaining_time)}`);
 const STATES = { open: "is proposed", landed: "has landed", closed: "is closed" };
 
-function answer(change) {  // one sentence: when the change lands, or why it does not
+function answer(change, sets) {  // one sentence: when the change lands, or why it does not
   if (change.state !== "open") return el("p", { class: "answer" }, `The change ${STATES[change.state]}${change.reason ? `: ${change.reason}` : "."}`);
   const gate = change.places.find((place) => change.lacks.some((one) => one.pipeline === place.pipeline));
   if (gate) return el("p", { class: "answer" }, gate.failing_reasons.length ? `The change will not land from ${gate.pipeline}: ${gate.failing_reasons.join(", ")}.` : `The change lands from ${gate.pipeline} ${gate.remaining_time === null ? "at an unknown time" : soon(gate)}${gate.position > 1 ? `; ${gate.position - 1} ahead of it` : ""}.`);
   const nearest = change.lacks.find((one) => !one.lacks.length);
+  const last = nearest && sets.find((set) => set.result && set.pipeline === nearest.pipeline && set.refs.some((ref) => ref.patchset === change.ref.patchset));
+  if (last) return el("p", { class: "answer" }, "The last run of this patchset in ", nearest.pipeline, " ended with ", el("a", { href: `${base}/buildset/${last.uuid}` }, word(last.result)), ". A new patchset, or a request to test it again, starts the next.");
   if (nearest) return el("p", { class: "answer" }, `The change meets all requirements of ${nearest.pipeline} that Headgate knows; it enters with the next event that triggers the pipeline.`);
   if (change.lacks.length) return el("p", { class: "answer" }, `The change cannot enter ${change.lacks[0].pipeline} yet: ${change.lacks[0].lacks.map((line) => ofIt(change.ref, line)).join("; ")}.`);
   return el("p", { class: "answer" }, "No pipeline of this tenant lands changes of its project.");
@@ -34,7 +36,7 @@ function shown(change, sets) {
   document.title = `${ref.topic || ref.id} ${change.state} · Headgate`;
   return [
     el("h1", {}, ref.subject || ref.id, " ", el("span", { class: `result ${change.state === "landed" ? "good" : change.state === "open" ? "busy" : "mute"}` }, change.state)),
-    answer(change),
+    answer(change, sets),
     facts([["Change", ref.url ? outside(ref.url, ref.id) : ref.id], ["Project", link("project", ref.project_canonical, ref.project)], ["Branch", ref.branch], ["Patchset", ref.patchset ? [el("code", {}, ref.patchset.slice(0, 12)), " ", copy(ref.patchset, "the id of the patchset")] : ""], ["Author", ref.owner], ["Proposed by", ref.proposers.join(", ")],
       ["Approved by", words(change.approvals) || (change.approved ? "yes" : "")], ["Vetoes", words(change.vetoes)], ["Tested together with", together(change)], ["Labels", change.labels.join(", ")], ["Draft", change.draft ? "yes" : ""], ["Conflicts", change.mergeable === false ? `with ${ref.branch}` : ""], ["Unresolved footers", change.unresolved.join(", ")],
       ["Files", change.files === null ? "" : el("details", {}, el("summary", {}, `${change.files.length}${change.files.length < 1000 ? "" : " or more"} changed`), el("ul", { class: "plain" }, change.files.map((file) => el("li", {}, el("code", {}, file)))))]]),

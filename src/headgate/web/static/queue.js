@@ -49,6 +49,9 @@ export function jobsLeft(jobs, now) {
   return ends.size ? Math.max(...ends.values()) : null;
 }
 
+// Whether no job of an item, or of an item ahead that it waits for, still has to end: an estimate may run out before.
+export const ended = (item, line) => [item, ...line.filter((one) => !one.failing_reasons.length)].every((one) => one.jobs.every((job) => job.result));
+
 // Like `jobsLeft`, for an item that lands after all items ahead of it that do not fail.
 export function itemLeft(item, line, now) {
   let most = jobsLeft(item.jobs, now);

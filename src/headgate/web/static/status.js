@@ -1,7 +1,7 @@
 import { address, api, el, link, look, main, nav, subject, tenant, took, showError } from "./page.js";
 import { alive, ago, listen, now, setClock } from "./live.js";
 import { button, named, post, project } from "./acts.js";
-import { itemLeft, rails, resting } from "./queue.js";
+import { ended, itemLeft, rails, resting } from "./queue.js";
 
 nav("status", tenant);
 const MANY = 30; // with more items, they are shown folded
@@ -136,7 +136,8 @@ function fillItem(node, shownNow) {
 // How long the item has waited, how long it will, and how many are on top of it.
 function tell(clock, { item, behind, line, gated }) {
   const left = itemLeft(item, line, now());
-  const ends = item.failing_reasons.length || !item.live ? "" : !item.active ? "waits for room in the window" : left === null ? "" : !left ? "all jobs have ended" : `${gated ? "lands" : "ends"} in about ${took(Math.max(60_000, Math.ceil(left / 60_000) * 60_000)).replace(/ 00s$/, "")}`;
+  const soon = () => (left > 60_000 ? `in about ${took(Math.ceil(left / 60_000) * 60_000).replace(/ 00s$/, "")}` : "within a minute");
+  const ends = item.failing_reasons.length || !item.live ? "" : !item.active ? "waits for room in the window" : left === null ? "" : left ? `${gated ? "lands" : "ends"} ${soon()}` : ended(item, line) ? "all jobs have ended" : "takes longer than usual";
   set(clock, [`enqueued ${ago(now() - item.enqueue_time)}`, ends, behind && gated ? `${behind} on top of it` : ""].filter(Boolean).join(" · "));
 }
 
