@@ -40,6 +40,9 @@ def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: cannot be read: it is not UTF-8 ({error.reason} at byte {error.start})") from error
+    before, nul, _ = text.partition("\0")
+    if nul:  # no path and no name may contain it, and each would fail where it is used
+        raise UserError(f"{path}:{before.count(chr(10)) + 1}: there is a NUL character; is this a text file?")
     # Disable configparser's default section, whose options would appear in all others. [DEFAULT] then is an ordinary
     # section, which `settings` rejects as unknown.
     parser = configparser.ConfigParser(interpolation=None, default_section="")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import secrets
 import shlex
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -37,7 +40,7 @@ HOSTS = {
     "pagure.io": "pagure",
 }
 """Host -> driver, for hosts whose driver is known."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]{0,199}")
+_NAME = re.compile(r"(?=.{1,200}$)[A-Za-z0-9][A-Za-z0-9._+-]*(/(?!\.(/|$))[A-Za-z0-9._+-]+)*")
 _WORDS = ("true", "false", "yes", "no", "on", "off", "null", "y", "n")
 
 
@@ -160,11 +163,12 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
     split = _split(url)
     driver = driver or HOSTS.get(split.hostname or "", "git")
     if not names:
-        raise UserError(f"name the repositories to gate, as in: headgate init --connect {url} team/api team/app")
+        raise UserError("name the repositories to gate, as in: headgate init --connect URL team/api team/app")
     for name in names:
         # Names become paths, regular expressions and YAML, so allow only harmless characters.
-        if not _NAME.fullmatch(name) or ".." in name or name.endswith("/"):
-            raise UserError(f"{name!r} is not a valid name of a repository below {url}; use one such as team/api")
+        if not _NAME.fullmatch(name) or ".." in name:
+            raise UserError(f"{name!r} is not a valid name of a repository below the URL; use one such as team/api")
+    names = list(dict.fromkeys(names))
     forge = FORGES[driver]
     lines = forge.settings.format(server=split.netloc, url=url.rstrip("/"), secret=secrets.token_urlsafe(32))
     lines += _root(url, split, driver) if driver != "git" else ""
@@ -194,23 +198,27 @@ def _text(name: str) -> str:
 def _split(url: str) -> SplitResult:
     try:
         # The settings would read `%(` as a variable, and git a leading dash as an option.
-        if not url.isprintable() or url.startswith("-") or "%(" in url:
-            raise ValueError(f"{url!r} is not a URL of a git server or a forge")
+        if not url.strip() or not url.isprintable() or url.startswith("-") or "%(" in url or "%%" in url:
+            raise ValueError("this is not a URL of a git server or a forge")
         return urlsplit(url)
     except ValueError as error:
-        raise UserError(f"--connect {url}: {error}") from error
+        # The URL is not quoted: people paste URLs with passwords, and errors end up in logs and tickets.
+        raise UserError(f"--connect: {error}") from None
 
 
 def _root(url: str, split: SplitResult, driver: str) -> str:
     """Return the `baseurl` line for a forge that is not at the root of https://SERVER. Raise UserError."""
     if not split.netloc:
-        raise UserError(f"--connect {url}: for {driver}, give a URL such as https://{driver}.example.com")
+        raise UserError(f"--connect: for {driver}, give a URL such as https://{driver}.example.com")
+    if split.username is not None:
+        why = "the URL must not contain a user or a password; the settings take them from the environment"
+        raise UserError(f"--connect: {why}")
     root = address("--connect", url)
     if root == f"https://{split.netloc}":
         return ""
     if split.hostname in HOSTS or not FORGES[driver].roots:
         alone = f"give only the server, https://{split.netloc}, and repositories by their names there, such as team/api"
-        raise UserError(f"--connect {url}: {alone}")
+        raise UserError(f"--connect: {alone}")
     return f"baseurl = {root}\n"
 
 
@@ -262,7 +270,7 @@ def command(
     if len(words) > 1:
         raise click.UsageError("give one DIRECTORY; to name repositories, add --connect URL")
     directory = Path(words[0] if words else ".")
-    if directory.is_file():
+    if os.path.isfile(directory):
         raise click.UsageError(f"{directory} is a file, not a directory")
     example = files("headgate.cli") / "example"
     password = secrets.token_urlsafe(32)
@@ -297,18 +305,22 @@ def _written(
     """Write the files and the repositories, and also the operator's token if the settings are complete (`startable`).
     Raise UserError."""
     hub = directory / "repositories"
-    # Check everything first, so that one existing file does not leave a half-written directory.
-    for path in (*(directory / name for name in texts), *((hub,) if repositories else ())):
-        if path.exists():
-            raise UserError(f"{path} already exists; nothing was written")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            # The settings contain the key store's password, so make the file private before writing to it.
-            (directory / name).touch(0o600 if name == SETTINGS[0] else 0o666)
-            (directory / name).write_text(text)
-        if repositories:
-            asyncio.run(_repositories(repositories, hub))
+        # Check everything first, so that an existing file is an error before anything is written. A link that leads
+        # nowhere is an existing file, too: the settings must not be written to where it points.
+        for path in (*(directory / name for name in texts), *((hub,) if repositories else ())):
+            if os.path.lexists(path):
+                raise UserError(f"{path} already exists; nothing was written")
+        with ExitStack() as undo:
+            directory.mkdir(parents=True, exist_ok=True)
+            for name, text in texts.items():
+                # The settings contain the key store's password, so the file is private from the beginning.
+                _created(directory / name, text, 0o600 if name == SETTINGS[0] else 0o666, undo)
+            if repositories:
+                hub.mkdir()
+                undo.callback(shutil.rmtree, hub, ignore_errors=True)
+                asyncio.run(_repositories(repositories, hub))
+            undo.pop_all()
         # After --connect to a forge, the settings use environment variables that are not set yet; reading would fail.
         if startable:
             operator_token(read(directory / SETTINGS[0]))
@@ -316,6 +328,13 @@ def _written(
         raise UserError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
     except GitError as error:
         raise UserError(f"{hub}: git could not create the repositories: {error}") from error
+
+
+def _created(path: Path, text: str, mode: int, undo: ExitStack) -> None:
+    """Write a new file, and have `undo` remove it. Raise OSError if something is there already, even a link."""
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "w") as file:
+        undo.callback(path.unlink, missing_ok=True)
+        file.write(text)
 
 
 async def _repositories(repositories: Mapping[str, Mapping[str, str]], hub: Path) -> None:

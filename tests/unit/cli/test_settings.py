@@ -35,6 +35,7 @@ def settings(tmp_path: Path, text: str) -> Path:
         ("[executor]\n# builds = 1\nlog_dir = builds\nbuilds = -1\n", r"headgate.conf:4: builds must be from 1"),
         ("[web]\nport = 1\nport = 2\n", r"headgate.conf:3: port is set twice in \[web\]"),
         ("[web]\n[web]\n", r"headgate.conf:2: \[web\] occurs twice"),
+        ("[scheduler]\ntenant_config = a\0b\n", r"headgate.conf:2: there is a NUL character; is this a text file\?"),
         ("[web]\nport\n", r"headgate.conf:2: .* is neither a section heading"),
         ("[DEFAULT]\nport = 1\n", r"headgate.conf:1: \[DEFAULT\] is not supported"),
         ("[connection]\ndriver = git\n", r"headgate.conf:1: unknown section \[connection\]; it needs a name"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 import click
 
 from headgate.adapters.git.command import check_git
+from headgate.base.errors import UserError
 from headgate.base.tasks import end
 from headgate.cli.launch.components import add_everything
 from headgate.cli.launch.process import Process, process
@@ -51,6 +53,8 @@ GATE = "gate"
 def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story: str) -> None:
     """Play a scenario that shows what Headgate does.  The exit status is 0 only if everything is as expected."""
     check_git()
+    if directory is not None:
+        _check_empty(directory)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     # Builds that were just stopped may still write a file or two while the directory is removed.
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
@@ -59,6 +63,16 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
         if story == "machines":
             sys.exit(machines.play(root, Terminal()))
         sys.exit(asyncio.run(_demo(root, forge, keep, verbose)))
+
+
+def _check_empty(directory: Path) -> None:
+    """Raise UserError unless the directory is empty or does not exist: the demo would overwrite settings in it."""
+    try:
+        found = os.listdir(directory) if os.path.lexists(directory) else []
+    except OSError as error:  # among others, a link that leads nowhere
+        raise UserError(f"{directory}: cannot be used: {error.strerror}") from error
+    if found:
+        raise UserError(f"{directory} is not empty; name another directory, or one that does not exist yet")
 
 
 async def _demo(root: Path, forge: str, keep: bool, verbose: bool) -> int:
