@@ -10,11 +10,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
-from headgate.store.model import check_path
+from headgate.store.model import check_commit
 from headgate.store.types import NAME_DIGITS, OPS_MAX, PARENTS_MAX, Append, Backend, Entry, Op, Put, StoreError
 
 FORMAT = 3
@@ -22,6 +22,8 @@ FORMAT = 3
 records of logs."""
 SIZE_MAX_BYTES = 800_000
 """Size limit of one commit of an import."""
+LINE_MAX_BYTES = 64 * 2**20
+"""Size limit of one line. The largest are log records, with 20 MB, and entries, with 0.9 MB that JSON may escape."""
 _ROW, _LOG = b'{"history"', b'{"log"'
 
 
@@ -92,10 +94,17 @@ def _line(entry: Entry) -> ArchiveLine:
         return ArchiveLine(entry.path, entry.born, base64=base64.b64encode(entry.value).decode())
 
 
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file; a line that is too long, as of a file that is no export, comes in parts."""
+    while line := file.readline(LINE_MAX_BYTES):
+        yield line
+
+
 def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
     """Return the entries in the file of this name. Raise StoreError, which names the first invalid line, whether it is
     an entry or a row of the history."""
     found: list[ArchiveLine] = []
+    paths = set[str]()
     tail: ArchiveTail | None = None
     number = rows = logs = 0
     for number, raw in enumerate(lines, 1):
@@ -115,13 +124,27 @@ def parsed(lines: Iterable[bytes], name: str) -> list[ArchiveLine]:
                 logs += 1
             else:
                 found.append(msgspec.json.decode(raw, type=ArchiveLine))
-                check_path(found[-1].path)
-        except (msgspec.DecodeError, ValueError) as error:
+                _check_line(found[-1], paths)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise StoreError(f"{name}:{number}: not a line of a Headgate export: {error}") from error
     # Everything is checked before the first write: half a store is worse than none.
     if tail is None or (tail.entries, tail.rows, tail.logs) != (len(found), rows, logs):
         raise StoreError(f"{name}: truncated after line {number}; nothing was imported")
     return found
+
+
+def _check_line(line: ArchiveLine, paths: set[str]) -> None:
+    """Check that a store will accept the entry, and add its path to `paths`, those of earlier lines. Raise
+    ValueError."""
+    if (line.text is None) == (line.base64 is None):
+        raise ValueError("an entry has either text or base64")
+    if line.path in paths:
+        raise ValueError(f"{line.path} occurs twice")
+    paths.add(line.path)
+    try:
+        check_commit((), [Put(line.path, _value(line))])
+    except StoreError as error:
+        raise ValueError(str(error)) from error
 
 
 def history_rows(lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -141,6 +164,8 @@ def log_records(lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def _check_head(head: Head, name: str) -> None:
+    if head.headgate_export < 1:
+        raise StoreError(f"{name}: there is no format {head.headgate_export}; nothing was imported")
     if head.headgate_export > FORMAT:
         raise StoreError(
             f"{name}: written by a newer Headgate (format {head.headgate_export}, this one knows {FORMAT}); upgrade"
@@ -162,12 +187,19 @@ def commits(lines: Iterable[ArchiveLine], numbered: Callable[[str], bool]) -> It
 
 
 def _op(line: ArchiveLine, numbered: Callable[[str], bool]) -> Op:
-    value = line.text.encode() if line.text is not None else base64.b64decode(line.base64 or "")
+    value = _value(line)
     if not numbered(line.path):
         return Put(line.path, value)
     parent, _, name = line.path.rpartition("/")
     # The new store must count these children itself, or its next append would use a number that exists.
     return Append(parent, value, None, name[:-NAME_DIGITS])
+
+
+def _value(line: ArchiveLine) -> bytes:
+    """Return the value of an entry. Raise ValueError."""
+    if line.text is not None:
+        return line.text.encode()
+    return base64.b64decode(line.base64 or "", validate=True)
 
 
 def _full(ops: Sequence[Op]) -> bool:

@@ -132,7 +132,10 @@ def written(manifest: Manifest) -> bytes:
 
 def parsed(content: bytes) -> Manifest:
     """Decode the manifest. Raise ValueError."""
-    return msgspec.json.decode(content, type=Manifest)
+    try:
+        return msgspec.json.decode(content, type=Manifest)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def spans(sizes: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int, int]]:

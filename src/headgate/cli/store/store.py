@@ -26,7 +26,7 @@ from headgate.map.places import ROOT
 from headgate.map.trees import StoreTree, page, trees
 from headgate.map.trees import find as find_place
 from headgate.ports.logstore import LogStore, LogStoreError
-from headgate.store.archive import check_empty, history_rows, log_records, parsed, restore, written
+from headgate.store.archive import check_empty, history_rows, lines_of, log_records, parsed, restore, written
 from headgate.store.model import inside
 from headgate.store.types import OPS_MAX, Delete, Entry, StoreError
 
@@ -94,7 +94,7 @@ def import_(config: str | None, store: str, file: Path) -> None:
     try:
         with open(file, "rb") as lines:
             # Parse all of it before opening the store, so that a damaged file imports nothing.
-            found = parsed(lines, str(file))
+            found = parsed(lines_of(lines), str(file))
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     except StoreError as error:
@@ -105,7 +105,7 @@ def import_(config: str | None, store: str, file: Path) -> None:
         try:
             await check_empty(backend)
             # Before the entries: if it fails, the same command can be repeated, because the store is still empty.
-            count = await _with_logs(logs, log_records(lines)) if logs else 0
+            count = await _with_logs(logs, log_records(lines_of(lines))) if logs else 0
             return count, await restore(backend, found, _numbered)
         finally:
             await backend.close()
@@ -160,7 +160,7 @@ def _filled(history: str, file: Path) -> str:
     """Import the history from the file into the database, and return a message. Raise UserError."""
     try:
         with open(file, "rb") as lines:
-            history_lines = history_rows(lines)
+            history_lines = history_rows(lines_of(lines))
             # Read the first row before opening the database: a file without history must not touch it.
             first = next(history_lines, None)
             if first is None:
