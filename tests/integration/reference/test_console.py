@@ -90,7 +90,16 @@ async def test_a_token_that_is_not_good_counts_only_where_one_is_needed(world: W
 
 @pytest.mark.long
 async def test_who_names_no_build_is_told_how_and_one_that_is_not_there_is_named(world: World) -> None:
-    for message in ("", "[]", "{", '{"logfile": "console.log"}', '{"uuid": null}', b"\xff\xfe", "1"):
+    for message in (
+        "",
+        "[]",
+        "{",
+        '{"logfile": "console.log"}',
+        '{"uuid": null}',
+        b"\xff\xfe",
+        "1",
+        '{"x":' + "[" * 5_000,
+    ):
         said = await follow(world, message)
         assert said.code == 4000 and "uuid" in said.reason, message
     for name in ("x", "../../etc/passwd", "\u00e4" * 200, "\u20ac" * 100, "\U0001f4a9" * 60, "\x00"):

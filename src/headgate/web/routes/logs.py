@@ -131,7 +131,7 @@ async def console(socket: rest.WebSocket, site: Site, tenant: str) -> None:
     try:
         async with asyncio.timeout(FIRST_MESSAGE_TIMEOUT_S):
             wanted = msgspec.json.decode(await socket.receive_text(), type=LogRequest)
-    except (TimeoutError, msgspec.MsgspecError):
+    except (TimeoutError, msgspec.MsgspecError, RecursionError):
         await socket.close(4000, 'send the build\'s id: {"uuid": ..., "logfile": "console.log"}')
         return
     except rest.WebSocketDisconnect:
