@@ -86,7 +86,7 @@ NOT_OF_JOBS = {
         "_run": "a directory beside the work directory: a job can read it only",
     },
     "adapters/process/confinement/errands.py": {"_net_namespace": "/proc", "_user_namespace": "/proc"},
-    "adapters/process/confinement/users.py": {"_idle": "/proc", "subordinates_of_this_user": "/etc"},
+    "adapters/process/confinement/users.py": {"_idle": "/proc", "_lines": "/etc"},
     "adapters/process/context/hostvars.py": {"offer": "a directory that is made before its playbook can write in it"},
     "adapters/process/context/places.py": {
         "of": "directories are made before a job can write in them",

@@ -125,10 +125,8 @@ class Cells:
         numbers, me = users.subordinates_of_this_user(), os.geteuid()
         if numbers is None:
             await self._alone()
-            add = "usermod --add-subuids 100000-165535 --add-subgids 100000-165535"
-            raise OSError(
-                f"/etc/subuid and /etc/subgid have no entry for user {me}; an administrator can add it with {add}"
-            )
+            why = f"/etc/subuid and /etc/subgid have no entry for user {me}; an administrator can add it with "
+            raise OSError(why + users.addition(me))
         uids = [[0, me, 1], [1, numbers.first, numbers.count]]
         gids = [[0, os.getegid(), 1], [1, numbers.first_group, numbers.count]]
         try:
@@ -166,6 +164,7 @@ class Cells:
         finally:
             user.close()
         self._users = found
+        self._lacks += users.shared(found.outside)
 
     async def close(self) -> None:
         """Release networks and namespaces; requires that no build runs."""

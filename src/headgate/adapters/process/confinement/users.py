@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import pwd
 import secrets
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.base.errors import ExecutionError
 
+log = logging.getLogger("headgate.executor")
+
+SUBORDINATE = (Path("/etc/subuid"), Path("/etc/subgid"))
+FIRST_SUBORDINATE = 100_000
+"""First number that useradd assigns as a subordinate one, by default."""
 KIND = "user"
 PROGRAM = "setpriv"
 # SETPCAP lets setpriv empty the bounding set.
@@ -79,15 +84,15 @@ class Users:
     """Lend users of a range, which starts at `first_inside` in the namespace in which the programs of builds start."""
 
     def __init__(self, outside: Numbers, first_inside: int) -> None:
-        self._outside, self._first_inside = outside, first_inside
+        self.outside, self._first_inside = outside, first_inside
 
     def take(self) -> BuildUser:
         """Take a free user. Raise NoUser."""
-        found = claim_any(KIND, self._outside.first, self._outside.count, _idle)
+        found = claim_any(KIND, self.outside.first, self.outside.count, _idle)
         if found is None:
-            last = self._outside.first + self._outside.count - 1
-            raise NoUser(f"every user from {self._outside.first} to {last} is in use on this machine")
-        return BuildUser(found.number, self._first_inside + found.number - self._outside.first, found)
+            last = self.outside.first + self.outside.count - 1
+            raise NoUser(f"every user from {self.outside.first} to {last} is in use on this machine")
+        return BuildUser(found.number, self._first_inside + found.number - self.outside.first, found)
 
 
 def _idle(uid: int) -> bool:
@@ -116,30 +121,86 @@ def numbers_of_root(wanted: Numbers | None, uid_map: str) -> Numbers | None:
     return next((one for one in ((wanted,) if wanted else (DEFAULT, DEFAULT_IN_CONTAINER)) if mapped(one)), None)
 
 
-def subordinate(lines: Iterable[str], names: Iterable[str]) -> Numbers | None:
-    """Return the largest range in /etc/subuid or /etc/subgid for a user with one of these names or numbers."""
-    known, found = set(names), list[Numbers]()
+def ranges(lines: Iterable[str]) -> Iterator[tuple[str, Numbers]]:
+    """Yield the name or number of the user, and the range, of each line of /etc/subuid or /etc/subgid."""
     for line in lines:
         fields = line.strip().split(":")
-        if len(fields) == 3 and fields[0] in known and fields[1].isdigit() and fields[2].isdigit():
-            found.append(Numbers(int(fields[1]), int(fields[2])))
-    return max((one for one in found if one.count > 0), key=lambda one: one.count, default=None)
+        if len(fields) == 3 and fields[1].isdecimal() and fields[2].isdecimal() and int(fields[2]) > 0:
+            yield fields[0], Numbers(int(fields[1]), int(fields[2]))
+
+
+def subordinate(lines: Iterable[str], names: Collection[str]) -> Numbers | None:
+    """Return the largest range in /etc/subuid or /etc/subgid for a user with one of these names or numbers."""
+    found = (numbers for owner, numbers in ranges(lines) if owner in names)
+    return max(found, key=lambda one: one.count, default=None)
+
+
+def sharing(lines: Iterable[str], names: Collection[str], first: int, count: int) -> list[str]:
+    """Return the users, other than these, who have numbers of this range in /etc/subuid or /etc/subgid."""
+    return sorted(
+        {
+            owner
+            for owner, one in ranges(lines)
+            if owner not in names and one.first < first + count and first < one.first + one.count
+        }
+    )
+
+
+def unassigned(*files: Iterable[str]) -> int:
+    """Return the first number above all ranges in the lines of /etc/subuid and /etc/subgid."""
+    above = [one.first + one.count for lines in files for _, one in ranges(lines)]
+    return max(above, default=FIRST_SUBORDINATE)
+
+
+def shared(numbers: Numbers) -> list[str]:
+    """Return a message, and log it, if another user of this machine may act as builds: newuidmap lets people become
+    each of their subordinate users, and so signal, trace and read whatever runs as one of them."""
+    files, names = [_lines(path) for path in SUBORDINATE], _names_of_this_user()
+    groups = numbers.first if numbers.first_group < 0 else numbers.first_group
+    users = sharing(files[0], names, numbers.first, numbers.count)
+    others = sorted({*users, *sharing(files[1], names, groups, numbers.count)})
+    if not others:
+        return []
+    last, free = numbers.first + numbers.count - 1, unassigned(*files)
+    text = (
+        f"{', '.join(others)} can read and stop builds, because the users of builds, {numbers.first} to {last}, are "
+        f"also theirs in /etc/subuid or /etc/subgid; free numbers begin at {free}"
+    )
+    log.warning(text)
+    return [text]
+
+
+def addition(user: int) -> str:
+    """Return the command with which an administrator gives this user numbers that nobody else has."""
+    first = unassigned(*(_lines(path) for path in SUBORDINATE))
+    numbers = f"{first}-{first + DEFAULT.count - 1}"
+    return f"usermod --add-subuids {numbers} --add-subgids {numbers} {_name(user)}"
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file; none if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _names_of_this_user() -> set[str]:
+    return {str(os.geteuid()), _name(os.geteuid())}
 
 
 def subordinates_of_this_user() -> Numbers | None:
     """Return the users that this user may give its programs: those in /etc/subuid for which /etc/subgid has as many
     groups."""
-    uid = os.geteuid()
-    names = {str(uid)}
-    with contextlib.suppress(KeyError):
-        names.add(pwd.getpwuid(uid).pw_name)
-    found = []
-    for path in ("/etc/subuid", "/etc/subgid"):
-        try:
-            found.append(subordinate(Path(path).read_text().splitlines(), names))
-        except OSError:
-            return None
-    users, groups = found
+    names = _names_of_this_user()
+    users, groups = (subordinate(_lines(path), names) for path in SUBORDINATE)
     return Numbers(users.first, min(users.count, groups.count), groups.first) if users and groups else None
 
 
