@@ -192,7 +192,7 @@ def test_a_key_that_a_running_headgate_makes_meanwhile_is_not_imported_over(here
         return found
 
     monkeypatch.setattr(KeyStore, "every", overtaken)
-    assert "changed the keys of org/app (hub) meanwhile" in said(keys(here, *words))
+    assert "changed the keys of org/app (hub) in the meantime" in said(keys(here, *words))
     monkeypatch.setattr(KeyStore, "every", every)
     assert keys(here, "show", "org/app").output == made[0]
 

@@ -1,1 +1,1 @@
-"""Provide what all other packages depend on: ids, errors for people, supervised tasks, pipes, files."""
+"""Provide what all other packages depend on: ids, readable errors, supervised tasks, pipes, files."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 class HeadgateError(Exception):
-    """Stand above every error that Headgate defines."""
+    """Define the base class of all errors of Headgate."""
 
 
 class ConfigurationError(HeadgateError):

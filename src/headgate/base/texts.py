@@ -1,4 +1,4 @@
-"""Write text for people: make untrusted text safe for a terminal, a log or a page, and shorten lists of words."""
+"""Prepare text for display: make untrusted text safe for a terminal, a log or a page, and shorten lists of words."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def pause(where: Where, names: tuple[str, ...], reason: str) -> None:
 @_reason
 @_where
 def unpause(where: Where, names: tuple[str, ...], reason: str) -> None:
-    """Let the paused components NAMES take work again."""
+    """Resume the paused components NAMES, so that they accept work again."""
     _want(where, names, "running", reason)
 
 

@@ -32,7 +32,7 @@ PLACES_MAX = 1000
 WORD_MAX = 1000
 """Characters of a place or a cause that count when problems are compared."""
 NAMES = ("tenant", "pipeline", "change", "job")
-"""Fields of a record's subject that hold names for people; all other fields are ids."""
+"""Fields of a record's subject that hold display names; all other fields are ids."""
 _NOISY = ("watchfiles", "uvicorn.access", "asyncio", "httpx", "httpcore")
 _QUIET = "opentelemetry"
 """Logger that warns at each failed attempt to reach a collector, and again when it gives up."""

@@ -183,8 +183,8 @@ def _host_of(found: Mapping[str, str]) -> str:
 
 
 def _shown(found: Mapping[str, str]) -> str:
-    """Return the target of a connection for people. URLs of webhooks and chats are secrets: return only their host or
-    kind."""
+    """Return the display form of a connection's target. URLs of webhooks and chats are secrets: return only their host
+    or kind."""
     match driver_of(found):
         case driver if driver in FORGES:
             server = _host_of(found)

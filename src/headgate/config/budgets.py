@@ -33,5 +33,5 @@ DEFAULTS = Budgets()
 
 
 def sized(count_bytes: int) -> str:
-    """Format a number of bytes for people, in MB or kB."""
+    """Format a number of bytes for display, in MB or kB."""
     return f"{count_bytes / MB:g} MB" if count_bytes >= MB else f"{count_bytes / 1_000:g} kB"

@@ -79,7 +79,7 @@ class TreeFindings:
         )
 
     def text(self, *, every: bool = False) -> str:
-        """Format the findings for people; `every` also lists the contract's places that have no entry."""
+        """Format the findings for display; `every` also lists the contract's places that have no entry."""
         lines = [f"{f.path}: not on the map: {f.why}" for f in self.unknown]
         lines += [f"{f.path}: cannot be read: {f.why}" for f in self.undecodable]
         if every:

@@ -249,7 +249,7 @@ class BuildPlace(Dir):
     record = place(Build, "Result, times, returned data.", by="scheduler", own=True)
     parameters = place(
         BuildSpec,
-        "A copy of what was sent to the executor, for people to read; other programs have it only in the request.",
+        "A copy of the request that was sent to the executor, for display; other programs have it only in the request.",
         by="scheduler",
     )
 

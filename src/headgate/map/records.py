@@ -132,7 +132,7 @@ class Quarantined(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     kind: str
     """event | change | record | report | work (a unit of the scheduler, such as a pipeline, which is stopped)"""
     what: str
-    """Description for people."""
+    """Human-readable description."""
     error: str
     since_ms: int
     tries: int = 1

@@ -77,7 +77,7 @@ class MachinePending:
     state: State
     """State to store before the next call."""
     why: str
-    """Reason for waiting, for people: `the instance is pending`."""
+    """Human-readable reason for waiting: `the instance is pending`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Sending:
     state: State
     """State to store before the next call."""
     why: str
-    """Reason for waiting, for people."""
+    """Human-readable reason for waiting."""
     lacks_file: bool = False
     """Whether the next call needs the file."""
 
@@ -284,7 +284,7 @@ class Provider(Protocol):
 
     async def probe(self, machine: Machine) -> None:
         """Return once the machine has proved to be healthy, as the property `probe` of the machine or its provider
-        says. No build uses the machine meanwhile.
+        says. No build uses the machine in the meantime.
 
         Raise MachineUnusable.
         """

@@ -47,7 +47,7 @@ class Sighting(msgspec.Struct, frozen=True):
     `is_selective`. It may be sent again unchanged. While the forge does not answer, the project is absent and its
     earlier value remains valid."""
     problems: dict[str, str] = {}
-    """project -> what is wrong with its repository now, for people; empty once the problem is solved."""
+    """project -> a message about what is wrong with its repository now; empty once the problem is solved."""
     orders: tuple[tuple[str, ButtonOrder], ...] = ()
     """(key of a change, order concerning it); the person who gives the order may write to the project."""
     answered: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Sighting(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ByProject(Protocol):
-    """Give access to what is known about changes by project, without reading other projects."""
+    """Give access to the known changes of one project, without reading other projects."""
 
     def of_project(self, project: str) -> Mapping[str, ChangeState]:
         """Return key -> change state, of the changes of a project."""
@@ -164,7 +164,7 @@ class NotLanded(msgspec.Struct, frozen=True):
     """Report that the forge refuses to merge the change."""
 
     why: str
-    """Reason in the forge's words, for people, with what to do."""
+    """Human-readable reason in the forge's words, with what to do."""
     moved: bool = False
     """Whether the only reason is that the branch has moved since the test; the change is then tested again."""
 

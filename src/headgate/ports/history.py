@@ -102,7 +102,7 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     voting: bool = True
     log_url: str | None = None
     log_missing: str | msgspec.UnsetType = msgspec.UNSET
-    """Added by Headgate, in the answer for one ended build: which of its logs are not stored, for people."""
+    """Added by Headgate, in the answer for one ended build: a message about the logs that are not stored."""
     nodeset: str | None = None
     error_detail: str | None = None
     image: str | None = None

@@ -35,7 +35,7 @@ class StoredLog(NamedTuple):
 
 
 def checked_key(key: str) -> str:
-    """Return the key if every log store accepts it.  Raise ValueError with the reason, for people."""
+    """Return the key if every log store accepts it.  Raise ValueError with a readable reason."""
     parts = key.split("/")
     if not key.isprintable() or "\\" in key:
         raise ValueError("its name has characters that log stores do not accept")

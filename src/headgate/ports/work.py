@@ -20,7 +20,7 @@ class Unreachable(RepositoryError):
     unreachable, or the machine that does the work fails (its disk is full, its git is broken)."""
 
     def __init__(self, project: str, why: str, answer: MergerAnswer, *, max_s: float = math.inf) -> None:
-        """Explain to people with `why` what is wrong with the project. After `max_s` seconds, further attempts are
+        """Create the error; `why` is a message about the project. After `max_s` seconds, further attempts are
         useless."""
         super().__init__(f"{project} {why}")
         self.project, self.why, self.answer, self.max_s = project, why, answer, max_s
@@ -96,7 +96,7 @@ class Contact(Protocol):
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
         """Decide, at the end of a build and while its directory and the runner's own machines still exist, whether to
-        keep them for people. If there is a request to hold such builds, return the text that people read about it,
+        keep them for people. If there is a request to hold such builds, return a message about it,
         otherwise an empty string. Before this returns, `BuildHolding` tells the runner what to keep."""
         ...
 
@@ -134,7 +134,7 @@ class Runner(Protocol):
 
 class Load(Protocol):
     def refuses(self, running: int) -> str:
-        """Return the reason, for people, why no further build should start here now; empty if one may start."""
+        """Return a message about why no more builds should start here now; empty if one may start."""
         ...
 
 

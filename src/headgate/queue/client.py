@@ -41,7 +41,7 @@ class PostOptions(TypedDict, total=False):
     once: str
     """Any string; posts with the same string make one message, however often they are repeated."""
     delay_s: float
-    """Seconds from posting to delivery; messages posted later to the partition overtake it meanwhile."""
+    """Seconds from posting to delivery; messages posted later to the partition overtake it in the meantime."""
     deliver_at: datetime | None
     """Time of delivery, with a time zone, instead of `delay_s`."""
     hold: bool
@@ -93,7 +93,7 @@ class Queues:
         message = NewMessage(
             queue,
             text_of(body),
-            # The key makes it safe that the client below repeats a request whose answer was lost.
+            # The key makes it safe that the client below repeats a request whose response was lost.
             key=how.get("once") or fresh(),
             partition=how.get("partition"),
             ttl_s=how.get("ttl_s"),

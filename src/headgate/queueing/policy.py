@@ -29,7 +29,8 @@ class Policy:
     jitter: float = 0.2
     """Fraction by which each delay is longer or shorter at random, at most."""
     blocking: bool = False
-    """Whether messages behind a failed one wait until it succeeds or is given up; otherwise they continue meanwhile."""
+    """Whether messages behind a failed one wait until it succeeds or is given up; otherwise they continue in the
+    meantime."""
     time_limit_s: float = 0.0
     """Time limit for one message or batch; 0 means none."""
     batch: int = 1

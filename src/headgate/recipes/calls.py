@@ -34,7 +34,7 @@ async def call(requests: Requests, session: Session, params: bytes, *, precedenc
             # The commit that creates the waiter has to end first, or it could come after this deletion and stay.
             await submitting
             await answered(session, lambda: store.commit([], end))
-            if answer is None:  # a result may have arrived meanwhile; without a waiter, no further one can
+            if answer is None:  # a result may have arrived in the meantime; without a waiter, no further one can
                 unread = await answered(session, lambda: store.list(data))
                 await remove(store, session, [entry.path for entry in unread])
 

@@ -95,8 +95,8 @@ class LockLine:
         return await answered(self.session, join)
 
     async def _go(self, me: types.Entry) -> None:
-        """Leave the line, even if the task is cancelled meanwhile; if the session ends first, the store removes the
-        entry."""
+        """Leave the line, even if the task is cancelled in the meantime; if the session ends first, the store removes
+        the entry."""
         await asyncio.shield(self.session.errand(self._leave(me)))
 
     async def _leave(self, me: types.Entry) -> None:

@@ -36,7 +36,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     precedence: int = 200
     """Requests with a lower number go first."""
     state: str = "requested"
-    """requested | running | waiting: its worker waits for something, and does other work meanwhile | paused: its
+    """requested | running | waiting: its worker waits for something, and does other work in the meantime | paused: its
     worker waits until `wanted` is `resume`"""
     wanted: str = "run"
     """What the submitter wants now: run | resume | cancel. The worker reads it from its mirror; no message is sent."""

@@ -125,7 +125,7 @@ def _lines(text: str) -> list[str]:
 
 
 class HTTPException(HeadgateError):
-    """Report that a request is refused. `detail` is for people."""
+    """Report that a request is refused. `detail` is a human-readable reason."""
 
     status_code = 500
 

@@ -130,7 +130,7 @@ class Stock:
         `hours`. Raise TimeoutError if nothing becomes available within `wait_s`.
         """
         lease = self.call(
-            # The service ends the wait if this process dies meanwhile.
+            # The service ends the wait if this process dies in the meantime.
             "AskLease", search=search, duration_s=int(hours * 3_600), amounts=dict(amounts or {}), note=note,
             wait_s=wait_s + GRACE_S,
         )  # fmt: skip

@@ -18,7 +18,7 @@ class StoreKind(NamedTuple):
     module: str
     """Module with `connect(url) -> Backend`, which raises StoreError; imported only when a URL needs it."""
     shape: str
-    """Form of its URLs, for people."""
+    """Form of its URLs, for messages."""
     extra: str = ""
     """Extra of Headgate that installs the packages that the store needs; empty if it needs none."""
 

@@ -66,7 +66,7 @@ _Refused = list[tuple[_QueuedCommit, Exception]]
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Translate SQLite's errors about a damaged or inaccessible file into messages for people."""
+    """Translate SQLite's errors about a damaged or inaccessible file into readable messages."""
     try:
         yield
     except (apsw.CorruptError, apsw.NotADBError) as error:
@@ -271,7 +271,8 @@ class SqliteBackend:
                 return
 
     async def _stage(self, taken: _Queue) -> tuple[Staged, _Staged, _Refused]:
-        """Stage the waiting commits, and those that arrive meanwhile, a portion at a time; add each to `taken`."""
+        """Stage the waiting commits, and those that arrive in the meantime, a portion at a time; add each to
+        `taken`."""
         staged = self.tree.stage()
         good: _Staged = []
         refused: _Refused = []

@@ -91,7 +91,7 @@ async def test_another_password_takes_no_key_away_that_is_made_meanwhile(monkeyp
         return found
 
     monkeypatch.setattr(KeyStore, "every", overtaken)
-    with pytest.raises(SecretError, match=r"changed the keys of org/app \(hub\) meanwhile"):
+    with pytest.raises(SecretError, match=r"changed the keys of org/app \(hub\) in the meantime"):
         await keys.repassword(PASSWORD, "battery staple")
     assert [one.version for one in await keys.pairs(*APP)] == [2, 1]
 

@@ -169,7 +169,7 @@ def _run(words: Sequence[str], tmp: Path, lock: int) -> subprocess.CompletedProc
         env={**environment, "TMPDIR": str(tmp)},
         umask=UMASK,
         # pip continues when this process is killed. Because it inherits the lock, no other process writes there
-        # meanwhile.
+        # in the meantime.
         pass_fds=(lock,),
     )
 

@@ -66,7 +66,7 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """Return its name for people."""
+        """Return its display name."""
         return f"Ansible {self.mark.version} (ansible-core {self.mark.core})"
 
 

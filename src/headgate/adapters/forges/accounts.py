@@ -94,7 +94,7 @@ def address(option: str, url: str) -> str:
 @dataclass(slots=True)
 class CallBudget:
     """Count the calls of one account and kind. The forge counts the calls of all processes and reports the sum with its
-    answers; `quiet` returns the limits that other processes must learn before they call."""
+    responses; `quiet` returns the limits that other processes must learn before they call."""
 
     limit: int = 0
     """Calls that the forge allows in one period; 0 while unknown."""
@@ -141,7 +141,8 @@ class CallBudget:
         return QuietUntil(all_s if all_s > now_s else 0.0, self.reset_s + 1 if scarce else 0.0)
 
     def learn(self, headers: Mapping[str, str], now_s: float) -> None:
-        """Learn from an answer. Answers may overtake one another: within one period, the lowest remainder is right."""
+        """Learn from a response. Responses may overtake one another: within one period, the lowest remainder is
+        right."""
         limit, remaining = _number(headers, "x-ratelimit-limit"), _number(headers, "x-ratelimit-remaining")
         reset_s = _number(headers, "x-ratelimit-reset")
         # A reset that lies days ahead comes from a wrong clock or a proxy; believing it would silence the connection.
@@ -164,7 +165,7 @@ class CallBudget:
         text, after_s = message.lower(), _number(headers, "retry-after")
         spent = _number(headers, "x-ratelimit-remaining") == 0
         limited = _PRIMARY in text or any(one in text for one in _SECONDARY)
-        # GitHub answers 403 for limits and for lacking permissions; only the text or Retry-After tells them apart.
+        # GitHub returns 403 for limits and for lacking permissions; only the text or Retry-After tells them apart.
         denied = status == 403 and (limited or after_s is not None)
         if status != 429 and not denied and not (status < 300 and limited):
             return None

@@ -140,7 +140,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
         try:
             answer = await self._rest.get(key, f"/repos/{project}/collaborators/{quote(login, safe='')}/permission")
             known = PERMISSIONS.get(str(answer.content["permission"]), str(answer.content["permission"]))
-        # The forge answers 404 for people who are not collaborators.
+        # The forge returns 404 for people who are not collaborators.
         except NotThere:
             known = "none"
         # Unknown is not `none`: requirements on permissions then wait instead of rejecting people who may write.

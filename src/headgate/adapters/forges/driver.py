@@ -73,7 +73,7 @@ class RestDriver(ABC):
         return self._watching.sightings(known, heads, refs)
 
     def stir(self, hint: Hint) -> None:
-        """Look soon at the place of a hint; see `ports.forge.Forge`."""
+        """Poll soon what a hint names; see `ports.forge.Forge`."""
         self._watching.stir(hint)
 
     def named(self, url: str) -> str:

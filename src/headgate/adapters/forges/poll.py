@@ -48,7 +48,7 @@ class Words(NamedTuple):
     """Hold one forge's names of common things."""
 
     noun: str
-    """The forge's name for a change, for people."""
+    """The forge's word for a change, for messages."""
     landed: ForgeEvent
     pushed: ForgeEvent
     settles: bool = False
@@ -117,7 +117,7 @@ class ProjectLook:
     unseen: str | None = None
     """What the forge does not provide about its branches; None if that was not requested."""
     hidden: str = ""
-    """Parts of the project that our account may not see, for people."""
+    """Message about the parts of the project that our account may not see."""
     may_write: Callable[[str], Awaitable[bool]] | None = None
     """Tells whether a person, named as the forge names them, may write to the project; None if this forge has no
     commands. Raises ReporterAway."""

@@ -31,18 +31,18 @@ from headgate.ports.reporter import ReporterAway
 # This limits one read of the connection; only ANSWER_MAX_S stops a server that sends a byte now and then.
 TIMEOUT_S = 60.0
 ANSWER_MAX_S = 120.0
-"""Time limit for a complete answer, however slowly it arrives."""
+"""Time limit for a complete response, however slowly it arrives."""
 ANSWER_MAX_BYTES = 32 * 2**20
 PAGES_MAX = 200
 _NEXT = 'rel="next"'
 REDIRECTS_MAX = 3
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
-"""Cached answers, which are requested conditionally: how many, and their total size."""
+"""Cached responses, which are requested conditionally: how many, and their total size."""
 SAME_S = 2.0
 """Two end times of a limit that differ by less than this count as the same."""
 _ABOUT = re.compile(r"/(?:repos/([^/?]+/[^/?]+)|projects/([^/?]+))")
 AGAIN_S = 1.0
-"""Pause after a request without an answer, or with a server error."""
+"""Pause after a request without a response, or with a server error."""
 
 
 Query = Mapping[str, str | int]
@@ -74,7 +74,7 @@ class Rejected(ForgeError):
 
 
 class ResponseTooLarge(Rejected):
-    """Report that the forge's answer exceeds `ANSWER_MAX_BYTES`."""
+    """Report that the forge's response exceeds `ANSWER_MAX_BYTES`."""
 
 
 class ForgeServerError(ReporterAway):
@@ -177,7 +177,7 @@ class Rest(ABC):
             return await self._rest(method, key, path, content, {}, urgent=True)
 
     async def _get(self, key: ForgeKey, url: str, urgent: bool) -> ForgeResponse:
-        # The cache is per account, since an answer shows what that account may see.
+        # The cache is per account, since a response shows what that account may see.
         known = self._known.get((key.who, url))
         headers = {"If-None-Match": known.tag} if known is not None else {}
         self.calls["rest"] += 1
@@ -185,8 +185,8 @@ class Rest(ABC):
         if answer.status == 304 and known is not None:
             self.calls["unchanged"] += 1
             self._known.move_to_end((key.who, url))
-            # Decode it again each time, since callers may change what they receive. An answer 304 has no `link`, so the
-            # old one stays valid.
+            # Decode it again each time, since callers may change what they receive. A 304 response has no `link`, so
+            # the old one stays valid.
             return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
         return answer
 
@@ -207,7 +207,7 @@ class Rest(ABC):
         return ForgeResponse(answer.status, self.learned(answer, budget, key, project), answer.headers)
 
     def _elsewhere(self, path: str, answer: Heard) -> str:
-        """Return the new URL of a renamed resource; the answer may give it relative to the requested one."""
+        """Return the new URL of a renamed resource; the response may give it relative to the requested one."""
         location = answer.headers.get("location", "")
         try:
             place = urljoin(path, location)
@@ -233,13 +233,13 @@ class Rest(ABC):
             raise ReporterAway(f"the request limit of {key.who} at {self._host} is reached", wait_s, alone=True)
 
     def learned(self, answer: Heard, budget: CallBudget, key: ForgeKey, project: str, kind: str = "core") -> Any:
-        """Return an answer, and share its limits with other processes. Raise the error that it means."""
+        """Return a response, and share its limits with other processes. Raise the error that it means."""
         try:
             return self.taken(answer, budget)
         # A refusal shows a limit as well, so this must also run when `taken` raises.
         finally:
             self.heed(budget, key, kind)
-            # An unchanged answer costs nothing of GitHub's budget.
+            # An unchanged response costs nothing of GitHub's budget.
             if answer.status != 304:
                 budget.counted(project)
 
@@ -247,13 +247,13 @@ class Rest(ABC):
         """Share new limits with other processes."""
         account, now = f"{key.who} {kind}", budget.quiet(self._now_s())
         shared = self._shared.get(account, NO_LIMIT)
-        # Sharing is a write to the store, so an answer that only confirms a known limit is not shared.
+        # Sharing is a write to the store, so a response that only confirms a known limit is not shared.
         if now.all_s > shared.all_s + SAME_S or now.spare_s > shared.spare_s + SAME_S:
             self._shared[account] = now
             self.limits.learned(account, now)
 
     async def sent(self, method: str, url: str, key: ForgeKey, headers: Mapping[str, str], body: bytes | None) -> Heard:
-        """Send the request and return the answer. Raise ReporterAway, Rejected."""
+        """Send the request and return the response. Raise ReporterAway, Rejected."""
         all_headers = {"User-Agent": "headgate", **self.headers(key), **headers}
         if self._http is None:
             self._http = self._make()
@@ -276,7 +276,7 @@ class Rest(ABC):
             raise ReporterAway(f"{self._host}: {error or type(error).__name__}", AGAIN_S) from error
 
     def taken(self, answer: Heard, budget: CallBudget) -> Any:
-        """Return the content of an answer. Raise the error that it means."""
+        """Return the content of a response. Raise the error that it means."""
         now_s = self._now_s()
         budget.learn(answer.headers, now_s)
         if answer.status == 304 or (answer.status < 300 and not answer.body):
@@ -297,7 +297,7 @@ class Rest(ABC):
             raise ReporterAway(f"{self._host}: {message}", wait_s, alone=True)
         if answer.status >= 500 or answer.status == 408:
             raise ReporterAway(f"{self._host} returned status {answer.status}", AGAIN_S)
-        # GitHub also answers 404 for what an account may not see, so absent and hidden things look the same.
+        # GitHub also returns 404 for what an account may not see, so absent and hidden things look the same.
         if answer.status in (404, 410, 451):
             raise NotThere(message)
         if answer.status in (401, 403):
@@ -316,7 +316,7 @@ class Rest(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Represent a raw answer."""
+    """Represent a raw response."""
 
     status: int
     headers: Mapping[str, str]

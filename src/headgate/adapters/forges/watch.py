@@ -159,7 +159,7 @@ class Watching:
         self._places = asyncio.Semaphore(LOOKS_MAX)
         self._seen: asyncio.Queue[_Seen] = asyncio.Queue(1)
         self._elsewhere: list[Hint] = []
-        """Hints about projects that are not watched; they only need an answer."""
+        """Hints about projects that are not watched; they only need an acknowledgement."""
         self._elsewhere_stirred = asyncio.Event()
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
@@ -177,7 +177,7 @@ class Watching:
         return self._projects is None or project in self._projects
 
     def stir(self, hint: Hint) -> None:
-        """Look soon at the place of a hint; see `ports.forge.Forge`."""
+        """Poll soon what a hint names; see `ports.forge.Forge`."""
         one = self._followed.get(hint.project)
         if one is not None:
             one.hint(hint)
@@ -257,7 +257,7 @@ class Watching:
             except (NotLetIn, NotThere, ForgeDenied, Rejected, GitError, OSError, pygit2.GitError) as error:
                 self._source.refused(one.project)
                 wait_s, problem = one.pause_s(), f"it cannot be read: {error}"
-            # An answer of unexpected form must stop only this project, and not the entire connection.
+            # A response of unexpected form must stop only this project, and not the entire connection.
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 log.exception("%s: the forge's response has an unexpected form", one.project)
                 wait_s, problem = one.pause_s(), f"the forge's response has an unexpected form: {error!r}"[:500]

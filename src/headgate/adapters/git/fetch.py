@@ -1,10 +1,9 @@
 """Fetch commits, and remember those that a remote lists but cannot deliver.
 
-A few branches are fetched by name, which costs the same however many refs there are.  If there are many, or if one has
-disappeared meanwhile, all branches are fetched.  Refs of proposed changes get no name in the mirror, where the same
-name may mean something else.  If a fetch fails, the refs are fetched in parts: the objects behind one ref may be
-damaged or endless, and the other refs can be fetched without it.
-"""
+A few branches are fetched by name, which costs the same however many refs there are. If there are many, or if one has
+disappeared in the meantime, all branches are fetched. Refs of proposed changes get no name in the mirror, where the
+same name may mean something else. If a fetch fails, the refs are fetched in parts: the objects behind one ref may be
+damaged or endless, and the other refs can be fetched without it."""
 
 from __future__ import annotations
 
@@ -145,7 +144,7 @@ def _unlocked(error: GitError) -> bool:
         if stale:
             file.unlink()
     except FileNotFoundError:
-        # The holder of the lock has released it meanwhile; another attempt succeeds.
+        # The holder of the lock has released it in the meantime; another attempt succeeds.
         return True
     return stale
 

@@ -53,7 +53,7 @@ class GitForge:
         self._projects = dict(projects)
 
     def stir(self, hint: Hint) -> None:
-        """Look soon at the place of a hint; see `ports.forge.Watch`."""
+        """Poll soon what a hint names; see `ports.forge.Watch`."""
         if self._poll is not None:
             self._poll.hint(hint)
 
@@ -150,7 +150,7 @@ class _WatchedProject:
 
     def read_succeeded(self, *, late: bool, more: bool) -> float | None:
         """Log once that the repository can be read again. Return the seconds until the next poll, which is needed if
-        something moved meanwhile (`late`) or if there is `more`; None if neither is the case."""
+        something moved in the meantime (`late`) or if there is `more`; None if neither is the case."""
         if self.away_since:
             log.info("%s can be read again, after %.0f s", self.project, time.monotonic() - self.away_since)
             self.away_since, self.failures = 0.0, 0

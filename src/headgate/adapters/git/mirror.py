@@ -338,8 +338,8 @@ class MirrorRepository:
 
     async def _tidy(self) -> None:
         """Pack the loose objects of merges and the packs of fetches once there are many of them. Nothing is removed,
-        since unlanded commits have no ref. Requires `_fetching`; merges and reads may run meanwhile, since each object
-        stays available."""
+        since unlanded commits have no ref. Requires `_fetching`; merges and reads may run in the meantime, since each
+        object stays available."""
         objects = self.path / "objects"
         loose, packs = await asyncio.to_thread(
             # Loose objects are spread evenly over 256 directories; `git gc --auto` estimates their number from this

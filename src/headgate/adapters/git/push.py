@@ -108,7 +108,8 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
         if left and work.withheld:
             raise GitImpossible(("push",), 1, work.withheld)
         held = [step for part in left for step in _held(part)]
-        # This check gives people a readable reason; the push repeats it with leases, since refs may move meanwhile.
+        # This check gives people a readable reason; the push repeats it with leases, since refs may move in the
+        # meantime.
         _may_land(left, held, refs)
         moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]
         if any(step.seen != expected.get(step.ref) for step in moves):
@@ -235,7 +236,7 @@ async def say(
         refs = await mirror.remote.refs(notes_ref, *words, *held)
         if any(refs.get(ref) != commit for ref, commit in held.items()):
             raise GitImpossible(
-                ("push",), 1, "another patchset was proposed meanwhile, or it was withdrawn; reload the page"
+                ("push",), 1, "another patchset was proposed in the meantime, or it was withdrawn; reload the page"
             )
         steps = [_Step(ref, refs.get(ref, ""), to) for ref, to in words.items()]
         notes = refs.get(notes_ref, "")
@@ -246,7 +247,7 @@ async def say(
 
 
 async def remove(mirror: MirrorRepository, refs: Mapping[str, str]) -> str:
-    """Remove the refs that are still where they were seen, and leave those that moved meanwhile.
+    """Remove the refs that are still where they were seen, and leave those that moved in the meantime.
 
     Return why the remote refuses to delete one of them; empty if it does not.  Raise GitError, OSError."""
     async with mirror.exclusive.hold():
@@ -294,7 +295,7 @@ async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -
     why = ""
     for attempt in range(ATTEMPTS_MAX):
         if attempt:
-            # Sleep outside the lock, so that our own other pushes proceed meanwhile.
+            # Sleep outside the lock, so that our own other pushes proceed in the meantime.
             await asyncio.sleep(random.uniform(0, min(PAUSE_MAX_S, 0.05 * 2**attempt)))
         async with mirror.exclusive.hold():
             try:

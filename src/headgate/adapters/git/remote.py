@@ -53,7 +53,7 @@ def listed(url: str, names: Sequence[str]) -> Listing:
     names = names or _ALL
     below = tuple(name for name in names if name.endswith("/"))
     exact = [name for name in names if not name.endswith("/")]
-    # Read loose refs first: one that is packed meanwhile is then found among the packed ones.
+    # Read loose refs first: one that is packed in the meantime is then found among the packed ones.
     loose = dict(_below(at, below))
     loose |= {name: raw for name in exact if (raw := _loose(at / name)) is not None}
     packed = _packed(at)

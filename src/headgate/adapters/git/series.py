@@ -81,7 +81,7 @@ async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) 
     for commit in commits:
         # A commit that is not outside is already in the branch, and is its own base.
         left = edges.get(commit, frozenset((commit,)))
-        if len(left) > 1:  # the change has merged the branch meanwhile
+        if len(left) > 1:  # the change has merged the branch in the meantime
             try:
                 _, out = await git("merge-base", head, commit, at=mirror.path, limits=GitLimits(BASE_MAX_S))
             except GitTimeout:

@@ -24,7 +24,7 @@ from headgate.base.errors import IdentityError
 log = logging.getLogger("headgate.web")
 
 ASKING_MAX_S = 10.0
-"""Time limit for the beginning of an answer; the complete answer may take twice as long."""
+"""Time limit for the beginning of a response; the complete response may take twice as long."""
 WAITING_MAX_S = 20.0
 """Time limit for a caller that waits for the provider's data."""
 AGAIN_S = 10.0
@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 
 class ProviderAway(IdentityError):
-    """Report that the provider does not answer, or sends an invalid answer; the text gives the reason."""
+    """Report that the provider does not answer, or sends an invalid response; the text gives the reason."""
 
 
 class NotBelieved(IdentityError):
@@ -195,7 +195,7 @@ class IdentityProvider:
         return answer
 
     async def _request(self, method: str, url: str, **more: Any) -> tuple[int, Json]:  # arguments of httpx
-        """Return the status and the content of the answer. Raise ProviderAway."""
+        """Return the status and the content of the response. Raise ProviderAway."""
         # Without this, a few compressed kilobytes could become gigabytes before a limit on the body applies.
         plain = {"Accept-Encoding": "identity"}
         try:

@@ -110,7 +110,7 @@ class KeyStore:
             # Another process may have made a key since, and people may already have encrypted with it.
             if (place.decode(entry.value).pairs if entry else ()) != known:
                 raise SecretError(
-                    f"another process changed the keys of {project} ({connection}) meanwhile; nothing was written"
+                    f"another process changed the keys of {project} ({connection}) in the meantime; nothing was written"
                 )
             txn.do(place.put(ProjectKeyPairs(pairs)))
 

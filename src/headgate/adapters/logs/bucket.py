@@ -97,7 +97,7 @@ class LogBucket:
                 answer = await obstore.get_async(self._store, checked_key(key))
             else:
                 found = await obstore.head_async(self._store, checked_key(key))
-                # S3 answers an empty range, or one beyond the end, with an error (416), but readers expect no bytes.
+                # S3 returns an empty range, or one beyond the end, with an error (416), but readers expect no bytes.
                 last = found["size"] if end is None else min(end, found["size"])
                 if start >= last:
                     return

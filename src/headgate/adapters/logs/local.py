@@ -23,7 +23,7 @@ LOST_MAX = 100
 
 
 class UnreadableFile(HeadgateError):
-    """Report a file of a build that cannot be stored. The text is for people."""
+    """Report a file of a build that cannot be stored. The message is shown to users."""
 
 
 class LocalLogs:

@@ -91,7 +91,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     parts: tuple[OutputPart, ...] = ()
     """Parts of the output, until the record is complete."""
     lost: tuple[str, ...] = ()
-    """Lines for people about files that are not stored."""
+    """Messages about files that are not stored."""
 
     def file(self, path: str) -> StoredFile | None:
         return next((file for file in self.files if file.path == path), None)

@@ -137,7 +137,7 @@ async def _unpacked(key: str, kind: int, packed: bytes, size: int) -> bytes:
 
 
 def missing(manifest: manifests.Manifest) -> str:
-    """Return a line for people about incomplete logs; empty if they are complete."""
+    """Return a one-line message about incomplete logs; empty if they are complete."""
     if manifest.complete:
         return "; ".join(manifest.lost)
     return (

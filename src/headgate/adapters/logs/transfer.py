@@ -42,7 +42,7 @@ async def _read(store: LogStore, builds: Sequence[str]) -> list[Record]:
                 if len(content) > manifests.SIZE_MAX_BYTES:
                     return None
             return build, manifests.written(fitting(build, content))
-        except (NotStored, ValueError):  # removed meanwhile, or not written by Headgate
+        except (NotStored, ValueError):  # removed in the meantime, or not written by Headgate
             return None
 
     return [found for found in await asyncio.gather(*map(one, builds)) if found is not None]

@@ -101,7 +101,7 @@ class Uploads:
         self._following.add(build)
         so_far = _Parts()
         # The build may have been interrupted here and begins again, so the files of that run must not be uploaded
-        # meanwhile.
+        # in the meantime.
         self._due.pop(build, None)
         self._local.hold(build, new=True)
         parts, ran = asyncio.ensure_future(self._parts(build, so_far)), False

@@ -1,1 +1,1 @@
-"""Measure this machine and this process, for people and for limits on the process's own work."""
+"""Measure this machine and this process, for monitoring and for limits on the process's own work."""

@@ -75,7 +75,7 @@ class DiskRoom:
         return self._gone_s >= since_s
 
     def refuses(self) -> str:
-        """Return the reason, for people, why no build should start; empty if one may start."""
+        """Return a message about why no build should start; empty if one may start."""
         place = self._less_than(ROOM_BYTES)
         if place is not None:
             return f"the disk of {place} is full: less than {ROOM_BYTES // 1_000_000} MB are free"

@@ -184,7 +184,7 @@ def known_host(name: str, found: Mapping[str, Any]) -> str:
 
 
 class NoKey(ExecutionError):
-    """Report that a key for a machine of the build cannot be used; the message is for people."""
+    """Report that a key for a machine of the build cannot be used; the message is shown to users."""
 
 
 class Agent:

@@ -177,7 +177,7 @@ class Layers:
             # start removes it.
             made.rename(self.place / "built" / key)
         except OSError:
-            if not self.has(key):  # another build may have built it meanwhile
+            if not self.has(key):  # another build may have built it in the meantime
                 raise
         for one in sorted((self.place / "built").iterdir(), key=_changed_s):
             if measured(self.place / "built", ()).size_bytes <= self.size_max_bytes:

@@ -38,7 +38,7 @@ PATTERNS_MEMORY_MAX_BYTES = 1 << 20
 MATCHED_MAX_BYTES = 4_000
 """Length of a line's beginning that is matched."""
 MATCHING_MAX_S = 20.0
-"""Time for matching all lines of one build, because other builds wait meanwhile."""
+"""Time for matching all lines of one build, because other builds wait in the meantime."""
 SIGN_MAX_CHARS = 200
 """How much of a line a sign of failure quotes."""
 _HOST = b" | "

@@ -336,7 +336,7 @@ class Phases:
         return self.playbooks.installed if stage.is_ansible else ()
 
     def _exposed(self, stage: Stage) -> tuple[Path, ...]:
-        """Return the paths that the container sees meanwhile; none while a playbook with rights runs."""
+        """Return the paths that the container sees in the meantime; none while a playbook with rights runs."""
         # The container runs the change's code, which could modify what a playbook with secrets is about to read.
         return () if stage.context.careful else (self.workspace.work, *self.workspace.objects())
 

@@ -368,7 +368,7 @@ class _Output:
 def kill_left(directory: Path) -> None:
     """Kill the processes that an earlier executor left: those whose environment names the build and paths in its work
     directory, since another executor on this machine may run the same build again."""
-    for _ in range(5):  # the next round finds processes that are forked meanwhile
+    for _ in range(5):  # the next round finds processes that are forked in the meantime
         found = processes_of(directory.name, directory)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):

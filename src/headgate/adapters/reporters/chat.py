@@ -29,7 +29,7 @@ class ChatUnusable(UserError):
 
 class ChatReporter:
     """Send reports to chats; see `ports.reporter.Reporter`.  A chat cannot recognise a repeated report, so after a lost
-    answer it may contain a report twice."""
+    response it may contain a report twice."""
 
     def __init__(self, urls: str) -> None:
         """Create a reporter for `urls`: URLs of apprise, separated by spaces.  Raise ChatUnusable."""

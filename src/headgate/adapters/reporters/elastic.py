@@ -148,7 +148,7 @@ def _took(content: bytes) -> None:
         bulk = msgspec.json.decode(content, type=_Bulk)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReportRefused("the server there is not Elasticsearch: set uri to its URL") from error
-    # A bulk request answers 200 even if every document was rejected.
+    # A bulk request returns 200 even if every document was rejected.
     wrong = [done for item in bulk.items for done in item.values() if not 200 <= done.status < 300]
     if bulk.errors or wrong:
         reasons = "; ".join(

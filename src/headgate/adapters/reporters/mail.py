@@ -105,7 +105,7 @@ class MailReporter:
         message["To"] = ", ".join(to)
         message["Date"] = format_datetime(datetime.fromtimestamp(report.at_ms / 1000, UTC))
         host = parseaddr(sender)[1].rpartition("@")[2]
-        # A mail that is sent twice after a lost answer has the same id, so many servers and mail readers drop the
+        # A mail that is sent twice after a lost response has the same id, so many servers and mail readers drop the
         # second one.
         message["Message-ID"] = f"<{_hexadecimal(outgoing.key or report.id)}@{host}>"
         # No message has this id, but mail readers group all reports of a change by it.

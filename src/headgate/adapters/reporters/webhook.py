@@ -22,9 +22,9 @@ from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
 TIMEOUT_S = 20.0
 CALL_MAX_S = 120.0
-"""Time limit for a request and its complete answer, however slowly that arrives."""
+"""Time limit for a request and its complete response, however slowly that arrives."""
 ANSWER_MAX_BYTES = 2_000
-"""Number of bytes of an answer that are read."""
+"""Number of bytes of a response that are read."""
 WAIT_MAX_S = 3_600.0
 PATIENCE = frozenset({408, 425, 429})
 """Status codes 4xx after which another attempt may succeed."""
@@ -74,7 +74,7 @@ class WebhookReporter:
                 asyncio.timeout(CALL_MAX_S),
                 self._client.stream("POST", self._hook.url, content=body, headers=headers) as answer,
             ):
-                # The body of a successful answer is not read, because nothing needs it.
+                # The body of a successful response is not read, because nothing needs it.
                 if answer.is_success:
                     return
                 text = await beginning(answer)
@@ -84,7 +84,7 @@ class WebhookReporter:
 
 
 def judged(answer: httpx.Response, text: str) -> None:
-    """Raise ReporterAway or ReportRefused for an error answer, with its text."""
+    """Raise ReporterAway or ReportRefused for an error response, with its text."""
     why = f"it answered {answer.status_code}{f': {text}' if text else ''}"
     # Refused, not retried: only the operator can correct the URL, and other reports would wait behind this one.
     if answer.is_redirect:
@@ -96,9 +96,9 @@ def judged(answer: httpx.Response, text: str) -> None:
 
 
 async def beginning(answer: httpx.Response) -> str:
-    """Return the beginning of an answer's body as one line."""
+    """Return the beginning of a response's body as one line."""
     found = b""
-    # Raw, because a compressed answer could grow to any size when it is decompressed.
+    # Raw, because a compressed response could grow to any size when it is decompressed.
     async for chunk in answer.aiter_raw():
         found += chunk[:ANSWER_MAX_BYTES]
         if len(found) >= ANSWER_MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Write reports for people: as a title of one line, and as a summary of a few lines."""
+"""Format reports as readable text: as a title of one line, and as a summary of a few lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hold directories that a job can write by descriptors, so that no link is followed and no special file is opened.
 
 Each name is looked up in an open directory, one component at a time, so a job that renames or replaces directories
-meanwhile cannot redirect the access.  Only regular files are read, without blocking.
+in the meantime cannot redirect the access.  Only regular files are read, without blocking.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HELD_FAST = 0x10 | 0x20
 
 
 class Strange(HeadgateError):
-    """Report that a place contains something unexpected; the message is for people."""
+    """Report that a place contains something unexpected; the message is shown to users."""
 
 
 def shown(name: str) -> str:
@@ -262,7 +262,7 @@ class Directory:
                 _unfasten(held)
 
     def names(self) -> Iterator[str]:
-        """Yield the names in this directory; names that are added meanwhile may be missing."""
+        """Yield the names in this directory; names that are added in the meantime may be missing."""
         with os.scandir(self.fd) as found:
             for entry in found:
                 yield entry.name

@@ -19,12 +19,12 @@ _OTHERWISE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.E
 
 def unshare(tree: Path, shares: Iterable[Path]) -> None:
     """Copy the objects in `shares` into the repository at `tree`, before any job writes there.  The owners of the
-    directories may repack their objects meanwhile, but not remove any.  Raise OSError."""
+    directories may repack their objects in the meantime, but not remove any.  Raise OSError."""
     own = tree / ".git/objects"
     for share in shares:
         for _ in range(PASSES_MAX):
-            # git may repack meanwhile: it removes an object's loose file or pack only once the object is in another
-            # pack. If the set of packs is the same before and after, no object was missed.
+            # git may repack in the meantime: it removes an object's loose file or pack only once the object is in
+            # another pack. If the set of packs is the same before and after, no object was missed.
             before = _packs(share)
             _copied(share, own, before)
             if _packs(share) == before:

@@ -209,8 +209,8 @@ class MessageBoard:
 
     async def _keep_delivering(self) -> None:
         while True:
-            # Clear it before the check: a message that is postponed meanwhile sets it again, and the wait below ends at
-            # once.
+            # Clear it before the check: a message that is postponed in the meantime sets it again, and the wait below
+            # ends at once.
             self._later.clear()
             wait_s = LOOK_INTERVAL_S
             with suppress(DatabaseDown, Overloaded):

@@ -34,10 +34,10 @@ LOCAL = ("localhost", "127.", "::1")
 
 
 class QueueResponse(msgspec.Struct):
-    """Hold the fields that answers to requests may have."""
+    """Hold the fields that responses may have."""
 
     messages: msgspec.Raw = msgspec.Raw(b"[]")
-    """Messages in the answer to a GET. The client ignores those in the answer to a POST."""
+    """Messages in the response to a GET. The client ignores those in the response to a POST."""
     queues: tuple[dict[str, Any], ...] = ()  # JSON
     error_msg: Any = None  # text by field, or anything from another server
     waiting: int = 0
@@ -215,10 +215,10 @@ class MessageClient:
         query: Mapping[str, str] | None = None,
         **more: Any,  # arguments of aiohttp
     ) -> QueueResponse:
-        """Call the API at a path below its application and return the answer. Raise SourceDown, QueueGone or
+        """Call the API at a path below its application and return the response. Raise SourceDown, QueueGone or
         PostRefused."""
-        # The server may have executed a request whose answer was lost. Posts carry a key, so a repetition elsewhere, on
-        # the same database, stores nothing twice.
+        # The server may have executed a request whose response was lost. Posts carry a key, so a repetition elsewhere,
+        # on the same database, stores nothing twice.
         for url in (*self._urls,):
             try:
                 async with self._http.request(method, url + path, params=query, **more) as answer:
@@ -350,7 +350,7 @@ def _messages(answer: QueueResponse) -> list[Message]:
 
 
 def _shaped(raw: msgspec.Raw, kind: Any, what: str = "a lease is") -> Any:  # decoded to that type
-    """Decode a part of an answer. Raise SourceDown; `what` begins its text."""
+    """Decode a part of a response. Raise SourceDown; `what` begins its text."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except ValueError as error:

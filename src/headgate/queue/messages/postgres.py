@@ -51,7 +51,7 @@ class PostgresDatabase:
     def _connected(self) -> psycopg.Connection[Row]:
         if self._connection is None or self._connection.closed:
             # Without autocommit, a mere read would leave a transaction open, which keeps the server from vacuuming what
-            # is deleted meanwhile.
+            # is deleted in the meantime.
             self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S)
         return self._connection
 

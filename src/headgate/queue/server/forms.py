@@ -219,7 +219,7 @@ def _priority(fields: Mapping[str, Any]) -> str:
 
 
 class DeliveryTime(NamedTuple):
-    """Say when a message is to be delivered."""
+    """Define when a message is delivered."""
 
     delay_ms: int = 0
     at_ms: int = 0
@@ -318,7 +318,7 @@ def ids(text: str) -> list[tuple[int, str]]:
 
 
 class MessagePage(msgspec.Struct, frozen=True):
-    """Say which messages are requested."""
+    """Define which messages are requested."""
 
     partitions: tuple[int, ...]
     since: Position

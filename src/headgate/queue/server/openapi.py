@@ -54,7 +54,7 @@ _PAGE = [
     _query(
         "partitions",
         {"type": "string", "default": "1"},
-        "Comma-separated numbers; the answer has one partition after the other.",
+        "Comma-separated numbers; the response has one partition after the other.",
     ),
 ]
 
@@ -122,7 +122,7 @@ def _queue() -> dict[str, dict[str, schemas.Json]]:
                         "Whether a single message holds up others: yes or no; see `hold` of a draft.",
                     ),
                     _header(
-                        "Idempotency-Key", schemas.TEXT, "A repeated post with the same key gets the first answer."
+                        "Idempotency-Key", schemas.TEXT, "A repeated post with the same key gets the first response."
                     ),
                 ],
                 "requestBody": {"content": {**_RAW, "application/json": {"schema": _BATCH}}},

@@ -139,7 +139,7 @@ SCHEMAS: Json = {
     "LeaseRequest": {
         "type": "object",
         "properties": {
-            "worker": {"type": "string", "description": "Name of the worker, for people."},
+            "worker": {"type": "string", "description": "Display name of the worker."},
             "group": {
                 "type": "string",
                 "default": "workers",
@@ -246,7 +246,7 @@ SCHEMAS: Json = {
     },
     "Malformed": {
         "type": "object",
-        "description": "The answer to an address with control characters.",
+        "description": "The response to an address with control characters.",
         "required": ["error", "description"],
         "properties": {"error": TEXT, "description": TEXT},
     },
@@ -269,7 +269,7 @@ _OPTIONAL = {
     "Message": (),
     "Handed": (),
 }
-"""Schema of an answer -> the fields that are left out when they are empty."""
+"""Schema of a response -> the fields that are left out when they are empty."""
 for _name, _fields in _OPTIONAL.items():
     _schema = SCHEMAS[_name]
     _schema["required"] = [one for one in _schema["properties"] if one not in _fields]
@@ -279,7 +279,7 @@ CHANGED: Json = {
     **{name: {key: value for key, value in schema.items() if key != "default"} for name, schema in _QUEUE.items()},
     "principles": {**_QUEUE["principles"], "description": "Other principals that may read; null: none."},
 }
-"""Fields of a queue in an answer."""
+"""Fields of a queue in a response."""
 CHANGED_OPTIONAL = ("priorities", "messages_max", "bytes_max", "age_max", "full")
 """Fields left out for a queue without such a limit, or with a single priority."""
 SCHEMAS["Listed"] = {

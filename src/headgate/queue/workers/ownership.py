@@ -62,7 +62,7 @@ class Ownership:
         except GuardLost:
             raise
         except Conflict:
-            return None  # the request has changed meanwhile: the caller reads it again
+            return None  # the request has changed in the meantime: the caller reads it again
         self.stored = there
         return there
 

@@ -276,7 +276,7 @@ class PartitionRunner:
 
     @asynccontextmanager
     async def _slot(self, id: str) -> AsyncIterator[bool]:
-        """Wait for a slot for the message's job, and record the state meanwhile."""
+        """Wait for a slot for the message's job, and record the state in the meantime."""
         self.rank.waits(unix_ms_of(id))
         async with AsyncExitStack() as stack:
             async with self._recorded(self._processor.pace.commit_s):

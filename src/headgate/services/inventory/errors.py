@@ -26,7 +26,7 @@ class Unauthenticated(InventoryError):
 
 
 class Stale(InventoryError):
-    """Report that the object has changed meanwhile: read it again, then retry."""
+    """Report that the object has changed in the meantime: read it again, then retry."""
 
 
 class Unmet(InventoryError):

@@ -64,7 +64,7 @@ class TenantFileRunner:
             self._tenancy.follow()
 
     async def obeys(self, session: Session) -> None:
-        """Obey requests until cancelled."""
+        """Handle requests until cancelled."""
         while True:
             await self._hup.wait()
             self._hup.clear()

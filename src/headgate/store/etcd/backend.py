@@ -289,8 +289,8 @@ class Watch:
                 if response.fragment:
                     continue
                 changes = [change for event in events if (change := self._change(event)) is not None]
-                # Set before the changes are yielded: even if the connection breaks meanwhile, all of them are passed
-                # on.
+                # Set before the changes are yielded: even if the connection breaks in the meantime, all of them are
+                # passed on.
                 self._seen = max([self._seen, *(event.kv.mod_revision for event in events)])
                 events = []
                 for change in changes:

@@ -271,7 +271,7 @@ async def _nothing() -> pb.Header:
 
 
 async def reasons(address: EtcdAddress) -> str:
-    """Return, for people, why each server cannot be used."""
+    """Return a message about why each server cannot be used."""
     return "; ".join(await asyncio.gather(*(_of(host, address) for host in address.hosts)))
 
 

@@ -257,7 +257,7 @@ class ZooKeeperBackend:
             self._keepers[prefix] = asyncio.ensure_future(view.run(self._session.connected))
         view.users += 1
         try:
-            # The first user loads the view; users that come meanwhile wait for that.
+            # The first user loads the view; users that come in the meantime wait for that.
             if view.users == 1:
                 await self._reading(view.ensure)
             else:

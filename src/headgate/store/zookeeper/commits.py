@@ -248,7 +248,7 @@ class Sweeper:
                 log.debug("%s is in use again; %d other nodes are checked later", refused[0], len(again))
         self._facts.forget(good)
         for path, noted in due.items():
-            # A node that was emptied again meanwhile has a new entry here, and must wait the full time.
+            # A node that was emptied again in the meantime has a new entry here, and must wait the full time.
             if path not in again and self._due[path] is noted:
                 del self._due[path]
         # A directory exists only for the nodes below it, so directories become empty from the bottom up.

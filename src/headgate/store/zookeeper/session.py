@@ -174,7 +174,7 @@ class ZooKeeperSession:
             ) from None
         try:
             async with self._alive(link):
-                # Pings continue meanwhile, because loading the views may take longer than the session timeout.
+                # Pings continue in the meantime, because loading the views may take longer than the session timeout.
                 await self._attached(link)
         except BaseException:
             link.close()

@@ -3,8 +3,8 @@
 Events name the changed nodes, and one read fetches their contents.
 
 Changes become visible commit by commit: only when everything that events have named is read, and no further event has
-arrived meanwhile. After a lost connection, the servers report what has changed since, and only that is read again.
-"""
+arrived in the meantime. After a lost connection, the servers report what has changed since, and only that is read
+again."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class View:
     # --- on a new connection
 
     async def ensure(self, link: ZooKeeperLink) -> None:
-        """Load the subtree, unless another caller has loaded it meanwhile."""
+        """Load the subtree, unless another caller has loaded it in the meantime."""
         if not self.current:
             await self.load(link)
 
@@ -161,7 +161,7 @@ class View:
         self._parents.clear()
         found: dict[str, jute.ZooKeeperNodeRead | None] = {}
         below = await read_with_children(link, self._chroot, suspects)
-        # Servers do not report nodes that were created meanwhile, only that the children of their parent changed.
+        # Servers do not report nodes that were created in the meantime, only that the children of their parent changed.
         fresh = {child for _, children in below.values() for child in children if child not in self._nodes}
         found.update((path, node) for path, (node, _) in below.items())
         found.update(await walk(link, self._chroot, sorted(fresh - set(suspects))))

@@ -160,7 +160,7 @@ class Glance:
         return json_answer(204)
 
     def _store(self, id: str, data: bytes) -> None:
-        # It may have been deleted meanwhile.
+        # It may have been deleted in the meantime.
         if id in self.images:
             data += self.changes
             self.images[id] |= {

@@ -75,7 +75,7 @@ class DayHub:
         repository.references.create(self._ref("approved", proposal), commit, force=True)
 
     def recheck(self, proposal: DayProposal) -> None:
-        """Ask for another test, unless the change has landed meanwhile."""
+        """Ask for another test, unless the change has landed in the meantime."""
         repository = self._of(proposal.project)
         proposed = repository.references.get(self._ref("for", proposal))
         if proposed is not None:
@@ -106,7 +106,7 @@ class DayHub:
         return f"refs/{kind}/{proposal.branch}/{proposal.topic}"
 
     def _of(self, project: DayProject) -> pygit2.Repository:
-        """Return the repository, with objects and refs that others have written meanwhile."""
+        """Return the repository, with objects and refs that others have written in the meantime."""
         found = self._open.get(project.name)
         if found is None:
             found = self._open[project.name] = pygit2.Repository(str(self.root / project.name))

@@ -90,7 +90,7 @@ class LeaseRoutes:
         caller = await self._caller(call, request.session)
         found = []
         for uuid, _ in await self._healths.unwell(caller):
-            with suppress(NotFound):  # deleted meanwhile
+            with suppress(NotFound):  # deleted in the meantime
                 found.append(await self._health(caller, uuid))
         return pb.ListHealthResponse(health=found)
 

@@ -311,7 +311,7 @@ class PeerTurns:
             turn = waiting.popleft()
             if waiting:
                 self._lines[line] = waiting  # behind the others
-            if not turn.done():  # otherwise the client has left meanwhile
+            if not turn.done():  # otherwise the client has left in the meantime
                 turn.set_result(None)
                 break
         self._later()

@@ -143,7 +143,8 @@ async def console(socket: rest.WebSocket, site: Site, tenant: str) -> None:
         site.readable(tenant, bearer)
         await checked(site, tenant, wanted.uuid)
         async for text in _texts(site, wanted):
-            # A build may run for hours: a reader who logs out or loses a role meanwhile must not receive the rest.
+            # A build may run for hours: a reader who logs out or loses a role in the meantime must not receive the
+            # rest.
             if not site.access.still(bearer, site.tenant(tenant).tenant, site.context.now_ms()):
                 raise site.access.refused(403, f"you may no longer read tenant {tenant}")
             await socket.send_text(text)

@@ -1,4 +1,4 @@
-"""Call Gerrit's REST API: every answer is limited in time and size, and only the server itself is contacted."""
+"""Call Gerrit's REST API: every response is limited in time and size, and only the server itself is contacted."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from headgate.base.texts import line
 CALL_MAX_S = 30.0
 ANSWER_MAX_BYTES = 32 * 2**20
 REASON_MAX_BYTES = 2_000
-"""How much of an error answer's reason is read."""
+"""How much of an error response's reason is read."""
 CALLS_MAX = 8
 """Concurrent calls."""
 PAGE = 100
-"""Changes in one answer."""
+"""Changes in one response."""
 CHANGES_MAX = 20_000
 """Maximum number of changes that one search may return."""
 WAIT_MAX_S = 3_600.0
-# Gerrit puts this before its JSON, so that no browser can run an answer as a script.
+# Gerrit puts this before its JSON, so that no browser can run a response as a script.
 _GUARD = b")]}'"
 _PATIENCE = frozenset({408, 425, 429})
 """Statuses 4xx after which another attempt may succeed."""
@@ -71,7 +71,8 @@ class GerritRest:
     """Make the calls that the driver needs; `calls` counts them."""
 
     def __init__(self, client: httpx.AsyncClient, server: Server, page: int = PAGE) -> None:
-        """Make a client. `client` comes from `gerrit_client`; `page` is the most changes that one answer may have."""
+        """Make a client. `client` comes from `gerrit_client`; `page` is the maximum number of changes in one
+        response."""
         self._client, self._server, self._page = client, server, page
         self._places = asyncio.Semaphore(CALLS_MAX)
         self.calls = 0
@@ -174,7 +175,7 @@ class GerritRest:
 
 
 async def _bounded(answer: httpx.Response, most: int) -> bytes:
-    """Return the answer, up to one piece beyond the limit."""
+    """Return the response, up to one piece beyond the limit."""
     found = bytearray()
     async for piece in answer.aiter_bytes():
         found += piece

@@ -98,7 +98,7 @@ class GerritForge:
             yield sighting
 
     def stir(self, hint: forge.Hint) -> None:
-        """Look soon at the place of a hint; see `ports.forge.Forge`."""
+        """Poll soon what a hint names; see `ports.forge.Forge`."""
         self._wanted.add(*wanted_of(hint), hint.id)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> forge.Hint | forge.Ignored:
@@ -208,7 +208,7 @@ def review(outgoing: OutboxMessage, info: ChangeInfo) -> dict[str, Any] | None:
 
 
 def is_posted(body: Mapping[str, Any], outgoing: OutboxMessage, info: ChangeInfo, us: str) -> bool:
-    """Return whether the review was already posted by an attempt whose answer was lost."""
+    """Return whether the review was already posted by an attempt whose response was lost."""
     return any(
         message.tag == body["tag"]
         and message.author.username == us

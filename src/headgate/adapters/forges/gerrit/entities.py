@@ -1,4 +1,4 @@
-"""Declare the parts of Gerrit's REST answers and stream events that Headgate reads."""
+"""Declare the parts of Gerrit's REST responses and stream events that Headgate reads."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Looker:
         return GerritLookResult(now, new_events) if new_events or was != now else None
 
     async def read(self, info: ChangeInfo, was: ChangeState | None, *, afresh: bool = False) -> ChangeState:
-        """Return the state of a change from Gerrit's answer. Raise GerritAway, GerritRefused."""
+        """Return the state of a change from Gerrit's response. Raise GerritAway, GerritRefused."""
         below = await self._below(info, was, afresh)
         if info.current is not None and len(info.current.commit.parents) > 1:
             # For a merge commit, Gerrit shows only what differs from an automatic merge; the gate needs all that the

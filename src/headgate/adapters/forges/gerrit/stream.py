@@ -36,7 +36,7 @@ _NOISE = ("ref-replicat", "ref-replication-", "fetch-ref-", "cache-eviction")
 
 
 class StreamDead(OSError):
-    """Report that the stream has ended, with a reason for people to read."""
+    """Report that the stream has ended, with a readable reason."""
 
 
 class GerritHint(msgspec.Struct, frozen=True):

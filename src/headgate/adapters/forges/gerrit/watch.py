@@ -256,7 +256,7 @@ class Watcher:
     async def _pause(self, least_s: float) -> None:
         """Wait until there is something to query, but at least this long."""
         if least_s:
-            # Ignore hints meanwhile: each event would otherwise cause a call to a server that is overloaded or
+            # Ignore hints in the meantime: each event would otherwise cause a call to a server that is overloaded or
             # refuses us.
             await asyncio.sleep(least_s)
             return

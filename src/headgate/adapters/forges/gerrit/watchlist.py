@@ -110,7 +110,7 @@ class Ear:
         self._pace, self._program = pace, program
         self.listens = False
         self.problem = ""
-        """Why the stream does not work, for people; empty while it works."""
+        """Message about why the stream does not work; empty while it works."""
         self._deaf = asyncio.Event()
         self._hinted: dict[int, float] = {}
         """Change -> when the stream last mentioned it, in monotonic seconds."""

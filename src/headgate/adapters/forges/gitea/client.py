@@ -86,11 +86,11 @@ class GiteaClient(rest.Rest):
         return {"Accept": "application/json", "Authorization": f"token {key.token}"}
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """Return the content of an answer; see `Rest`. A refused token makes every call fail, so all calls wait for a
+        """Return the content of a response; see `Rest`. A refused token makes every call fail, so all calls wait for a
         new one."""
         if answer.status == 401:
             raise ReporterAway(f"{self.account.host} refuses the api_token: create another one", REFUSED_S)
-        # Gitea answers 500 if a single repository is broken, for example, while others work.
+        # Gitea returns 500 if a single repository is broken, for example, while others work.
         if answer.status == 500:
             raise rest.ForgeServerError(f"{self.account.host} has an internal error (500); see its log", rest.AGAIN_S)
         return super().taken(answer, budget)

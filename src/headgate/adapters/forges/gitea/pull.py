@@ -87,7 +87,7 @@ async def look(client: GiteaClient, project: str, number: int, since: str, *, ur
         raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
     try:
         remarks = (await client.get(client.key, f"{repo}/issues/{number}/comments", query, urgent=urgent)).content or []
-    except ResponseTooLarge:  # all comments come in one answer, and anybody may write some: continue without them
+    except ResponseTooLarge:  # all comments come in one response, and anybody may write some: continue without them
         remarks = []
     reviews = await _listed(client, f"{repo}/pulls/{number}/reviews", urgent)
     statuses = await _statuses(client, f"{repo}/commits/{head}/status", urgent)

@@ -33,7 +33,7 @@ METHODS = {
 }
 """Merge mode of the test -> Gitea's method with the same result."""
 _NOT_READY = "try again later"
-"""Part of Gitea's answer while it checks whether a change can be merged."""
+"""Part of Gitea's response while it checks whether a change can be merged."""
 PATIENCE_S = 45.0
 """How long to wait for Gitea to check whether a change can be merged; until then it reports a conflict."""
 MESSAGE_MAX = 60_000
@@ -122,9 +122,7 @@ class GiteaTeller(ChangeReporter):
     async def _review(
         self, key: ForgeKey, path: str, change: Change, report: QueueReport, how: Mapping[str, Any]
     ) -> str:
-        """Post a review if the report has one or jobs comment on lines; return why that is impossible, for people to
-        read.
-        """
+        """Post a review if the report has one or jobs comment on lines; return a readable reason if that fails."""
         notes = notes_of(report, change)
         if not how.get("review") and not notes:
             return ""
@@ -207,7 +205,7 @@ class GiteaLander:
         try:
             await self._client.write("POST", self._client.key, path, request)
         except forge.ReporterAway:
-            # It may be merged although no answer came.
+            # It may be merged although no response came.
             done = await self._merged(work, change, await self._there(change))
             if done is None:
                 raise

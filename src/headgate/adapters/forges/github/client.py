@@ -130,7 +130,7 @@ class GitHubClient(rest.Rest):
         return {**headers, "Authorization": f"Bearer {key.token}"} if key.token else headers
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """Return the content of an answer, or raise what its status means; see `Rest`."""
+        """Return the content of a response, or raise what its status means; see `Rest`."""
         try:
             return super().taken(answer, budget)
         except rest.ForgeDenied as error:
@@ -184,7 +184,7 @@ class GitHubClient(rest.Rest):
         errors = response.get("errors") or [] if isinstance(response, dict) else []
         for error in errors:
             message = str(error.get("message", ""))
-            # GraphQL reports its limit in an answer with status 200, which `taken` has accepted.
+            # GraphQL reports its limit in a response with status 200, which `taken` has accepted.
             if error.get("type") == "RATE_LIMITED":
                 wait_s = budget.refused(200, answer.headers, message, self._now_s())
                 self.heed(budget, key, "graphql")
@@ -194,7 +194,7 @@ class GitHubClient(rest.Rest):
         data = response.get("data") if isinstance(response, dict) else None
         if not isinstance(data, dict):
             raise rest.Rejected(
-                answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "the answer has no data"
+                answer.status, "; ".join(str(e.get("message", "")) for e in errors) or "the response has no data"
             )
         # Partial data is used: an account that may not see one part still sees the rest.
         for error in errors[:3]:
@@ -223,7 +223,7 @@ class Tokens:
         """Project -> when its entry expires; until then the app counts as not installed."""
         self._tokens: dict[int, _Token] = {}
         self._granted: dict[int, Mapping[str, str]] = {}
-        """Installation -> permissions of the app there, from GitHub's last answer."""
+        """Installation -> permissions of the app there, from GitHub's last response."""
         self._asking: dict[str, asyncio.Lock] = {}
         client.renew = self.replacement
         self.slug = ""

@@ -131,7 +131,7 @@ class GitHubForge:
         return self._watching.sightings(known, heads, refs)
 
     def stir(self, hint: Hint) -> None:
-        """Look soon at the place of a hint; see `ports.forge.Forge`."""
+        """Poll soon what a hint names; see `ports.forge.Forge`."""
         self._watching.stir(hint)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:

@@ -58,7 +58,7 @@ async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple
     protected, locked, after = set[str](), set[str](), None
     for _ in range(PAGES_MAX):
         data = await client.query(key, QUERY, urgent=False, owner=owner, name=name, after=after)
-        # GraphQL answers null, not an error, for what the token may not see.
+        # GraphQL returns null, not an error, for what the token may not see.
         refs = (data.get("repository") or {}).get("refs")
         if refs is None:
             raise NotThere(f"the branches of {project} cannot be seen")

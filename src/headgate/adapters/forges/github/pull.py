@@ -14,7 +14,7 @@ from headgate.config.forges.facts import ForgeAccount, ProgramStatus, Vote
 # Ten pages hold a thousand statuses and as many threads; the rest is not read.
 PAGES_MAX = 10
 READS_MAX = 3
-"""Maximum number of attempts to read all pages, each of which fails if the head moves meanwhile."""
+"""Maximum number of attempts to read all pages, each of which fails if the head moves in the meantime."""
 QUERY = """
 query($owner: String!, $name: String!, $number: Int!, $contexts: String, $threads: String) {
   repository(owner: $owner, name: $name) {
@@ -184,7 +184,7 @@ def _more(connection: Mapping[str, Any] | None) -> str | None:
 def _contexts(pull: Mapping[str, Any]) -> Mapping[str, Any] | None:
     for one in pull["head"]["nodes"]:
         rollup = one["commit"]["statusCheckRollup"]
-        # Within one answer, the list of commits may lag behind the head right after a push.
+        # Within one response, the list of commits may lag behind the head right after a push.
         if rollup is not None and one["commit"]["oid"] == pull["headRefOid"]:
             contexts: Mapping[str, Any] = rollup["contexts"]
             return contexts

@@ -44,7 +44,7 @@ METHODS = {
 }
 """Merge mode of the test -> GitHub's method with the same result."""
 _NOT_READY = ("base branch was modified", "try the merge again", "in progress")
-"""Parts of GitHub's answers while it checks whether a change can be merged."""
+"""Parts of GitHub's responses while it checks whether a change can be merged."""
 _HIDDEN = "; Headgate cannot read the rules in force, as the app lacks a permission: administration: read"
 MESSAGE_MAX = 60_000
 """Length to which the message of a merge commit is cut."""
@@ -102,7 +102,7 @@ class GitHubTeller(ChangeReporter):
     # --- the check run
 
     async def _check(self, key: ForgeKey, repo: str, change: Change, report: QueueReport, name: str, value: str) -> str:
-        """Create or update the check run of this pipeline; return why that is impossible, for people to read."""
+        """Create or update the check run of this pipeline; return a readable reason if that is impossible."""
         run = check_run(report, name, change, value, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if self._client.account.webhook_token:  # without webhooks, Headgate does not learn that somebody uses a button
             run["actions"] = [] if value in CONCLUDED else [button(report.pipeline)]
@@ -279,7 +279,7 @@ class GitHubLander:
         try:
             answer = await self._client.write("PUT", key, f"/repos/{project}/pulls/{change.number}/merge", request)
         except forge.ReporterAway:
-            # It may be merged although no answer came.
+            # It may be merged although no response came.
             done = await self._merged(key, project, work, change)
             if done is None:
                 raise

@@ -28,7 +28,7 @@ _LIMITS = {
 }
 """GitLab's names of headers that other forges begin with `x-`."""
 _MOVED = "moved project"
-"""Part of GitLab's answer to a write to a project that was renamed."""
+"""Part of GitLab's response to a write to a project that was renamed."""
 
 DEVELOPER, MAINTAINER, GUEST = 30, 40, 10
 """Access levels."""
@@ -137,7 +137,7 @@ class GitLabClient(rest.Rest):
         return {**headers, "Authorization": f"Bearer {key.token}"}
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """Return the content of an answer, or raise what its status means; see `Rest`."""
+        """Return the content of a response, or raise what its status means; see `Rest`."""
         headers = {
             **answer.headers,
             **{new: answer.headers[old] for old, new in _LIMITS.items() if old in answer.headers},
@@ -194,7 +194,7 @@ class People:
         try:
             known = word((await self._client.get(self._client.key, path)).content)
         except rest.NotThere:
-            # GitLab answers so for accounts that are not members.
+            # GitLab returns this for accounts that are not members.
             known = "none"
         except (rest.ForgeDenied, rest.Rejected):
             # Our account may lack permission to ask.

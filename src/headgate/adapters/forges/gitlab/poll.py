@@ -309,7 +309,7 @@ class GitLabProjectPoll:
         return Protection(frozenset(found), frozenset()), ""
 
     def forget_rules(self) -> None:
-        """Do nothing: GitLab applies the rules itself in each answer; see `forges.poll.Asking`."""
+        """Do nothing: GitLab applies the rules itself in each response; see `forges.poll.Asking`."""
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:

@@ -31,7 +31,7 @@ DESCRIPTION_MAX, NAME_MAX = 250, 255
 _QUICK = re.compile(r"^(\s*)/", re.MULTILINE)
 """GitLab executes a line that begins with a slash as a command of its author: `/merge`, `/approve`."""
 _SET_ALREADY = "cannot transition status"
-"""Part of GitLab's answer to a status that is set already."""
+"""Part of GitLab's response to a status that is set already."""
 SQUASHES = {
     "merge": False,
     "merge-resolve": False,
@@ -123,7 +123,7 @@ class GitLabReporter:
         try:
             await self._client.write("POST", self._client.key, path, content)
         except Rejected as error:
-            # A report that is repeated after a lost answer finds the status already set, which is success.
+            # A report that is repeated after a lost response finds the status already set, which is success.
             if error.status != 400 or _SET_ALREADY not in str(error).lower():
                 raise
 
@@ -158,7 +158,7 @@ class GitLabReporter:
             if error.status != 409:
                 raise
         except GitLabUnauthorized:
-            # The change has our approval already, or we may not approve: the answer does not distinguish them.
+            # The change has our approval already, or we may not approve: the response does not distinguish them.
             place = f"{self._client.account.path(change.project)}{path}/approvals"
             if not (await self._client.get(self._client.key, place)).content.get("user_has_approved"):
                 raise ReportRefused(f"{change.project}: our account may not approve {change.id}") from None
@@ -281,7 +281,7 @@ class GitLabLander:
                 await self._client.change("PUT", change.project, path, {"sha": change.commit, "squash": squash})
             ).content
         except ReporterAway:
-            # It may be merged although no answer came.
+            # It may be merged although no response came.
             done = await self._done(work, change, await self._now(change))
             if done is None:
                 raise
@@ -298,7 +298,7 @@ class GitLabLander:
     async def _refused(
         self, work: LandRequest, change: Change, error: ForgeDenied | Rejected
     ) -> forge.MergeLanded | forge.NotLanded:
-        """Find out why GitLab refuses to merge, since its answer hardly gives a reason."""
+        """Find out why GitLab refuses to merge, since its response hardly gives a reason."""
         done = await self._done(work, change, await self._now(change))
         if done is not None:
             return done

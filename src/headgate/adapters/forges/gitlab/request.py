@@ -18,7 +18,7 @@ LABELS_MAX, APPROVALS_MAX = 100, 100
 JOBS_MAX = 500
 """Maximum number of jobs of a pipeline that are read: it runs in the author's fork and may have any number of jobs."""
 LONG_NOTES = 5
-"""Notes in one answer if some are long: this many fit, even if each has the greatest length."""
+"""Notes in one response if some are long: this many fit, even if each has the greatest length."""
 NOTES_AT_FIRST = 1
 """Pages of comments that are read when no comment is known yet."""
 CI = frozenset({"ci_must_pass", "ci_still_running"})
@@ -45,7 +45,7 @@ _WORDS = {
     "commits_status": "needs its branch, which is gone or has no commits of its own",
     "broken_status": "needs its branch, which is gone or has no commits of its own",
 }
-"""Status -> what a merge request with this status needs, for people."""
+"""Status -> message about what a merge request with this status needs."""
 
 
 class GitLabUser(msgspec.Struct, frozen=True):
@@ -232,7 +232,7 @@ def _request(
 
 
 def _of_old(merge_request: Mapping[str, Any]) -> str:
-    """Translate the answer of a GitLab before 15.6 into the statuses of newer ones."""
+    """Translate the response of a GitLab before 15.6 into the statuses of newer ones."""
     word = str(merge_request["merge_status"])
     if merge_request.get("blocking_discussions_resolved") is False:
         return "discussions_not_resolved"

@@ -143,7 +143,7 @@ class PagureClient(rest.Rest):
         return urlencode(content).encode()
 
     def taken(self, answer: rest.Heard, budget: CallBudget) -> Any:
-        """Return the content of an answer, or raise what its status means; see `Rest`."""
+        """Return the content of a response, or raise what its status means; see `Rest`."""
         body = answer.body if answer.status < 400 else rest.in_one_form(answer.body)
         if answer.status == 500:
             raise rest.ForgeServerError(f"{self.account.host} has an internal error (500); see its log", rest.AGAIN_S)
@@ -233,7 +233,7 @@ class PagureSecrets:
     def __init__(self, client: PagureClient) -> None:
         self._client = client
         self._known: OrderedDict[str, str] = OrderedDict()
-        """Project -> its token, from Pagure's answer."""
+        """Project -> its token, from Pagure's response."""
         self._requests: OrderedDict[str, tuple[float, str]] = OrderedDict()
         """Project -> the time before which it is not requested again, and why the request failed."""
         self._lately: deque[float] = deque(maxlen=REQUESTS_MAX)
@@ -262,7 +262,7 @@ class PagureSecrets:
         """Request the token from Pagure. `why` gives the reason of a failure."""
         now_s, why = self._client.now_s(), ""
         self._lately.append(now_s)
-        # Record the request before the call, so that deliveries that arrive meanwhile do not request it too.
+        # Record the request before the call, so that deliveries that arrive in the meantime do not request it too.
         self._keep(self._requests, project, (now_s + TOKEN_AGAIN_S, "Headgate is requesting its token"))
         wait_s = TOKEN_AGAIN_S
         try:

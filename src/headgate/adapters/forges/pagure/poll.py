@@ -262,7 +262,8 @@ class PagureStands(ChangeStateReader[PagurePull]):
         ask: Callable[[str], Awaitable[T]],
         hidden: T,
     ) -> T:
-        """Return the cached answer about a project; `hidden`: the answer to assume if our account may not see it."""
+        """Return the cached response about a project; `hidden`: the response to assume if our account may not see
+        it."""
         until_s, known = cache.get(project, (0.0, hidden))
         if until_s <= self._now_s():
             try:

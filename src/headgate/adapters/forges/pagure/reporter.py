@@ -137,7 +137,7 @@ class PagureLander:
         except NotThere as error:
             return forge.NotLanded(f"Pagure refused to merge it: {error}")
         except PagureUnauthorized as error:
-            # Pagure gives the same answer for an invalid token and for a missing right; this raises if it refuses the
+            # Pagure gives the same response for an invalid token and for a missing right; this raises if it refuses the
             # token itself.
             await self._client.let_in()
             return forge.NotLanded(f"Pagure refused to merge it: {error}; {_advice(error)}")
@@ -173,7 +173,7 @@ class PagureLander:
         try:
             await self._client.write("POST", self._client.key, f"{self._path(change)}/merge", {})
         except forge.ReporterAway:
-            # It may be merged although no answer came. Pagure also answers conflicts with a server error.
+            # It may be merged although no response came. Pagure also answers conflicts with a server error.
             there = await self._there(change)
             done = await self._done(work, change, there)
             if done is None and there.get("cached_merge_status") != CONFLICTS:

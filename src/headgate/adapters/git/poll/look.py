@@ -72,7 +72,7 @@ class Look:
         self.orphans: dict[str, str] = {}
         """Refs that approve something that is not proposed -> their commits."""
         self.late = False
-        """Whether to poll again, because something moved meanwhile or could not be read."""
+        """Whether to poll again, because something moved in the meantime or could not be read."""
         self.more = False
         """Whether to poll again immediately, because there is more than one poll handles."""
 

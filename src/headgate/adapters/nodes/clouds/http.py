@@ -1,4 +1,4 @@
-"""Send requests to a cloud over HTTP, within limits of time and size; raise errors of the port if no answer comes."""
+"""Send requests to a cloud over HTTP, within limits of time and size; raise errors of the port if no response comes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import httpx
 from headgate.ports.clouds import CloudUnavailable
 
 ANSWER_MAX_S = 60.0
-"""Time limit for a complete answer, however slowly it arrives."""
-# Limits the memory for one answer, whatever a server sends; a page of 500 instances has a few MB.
+"""Time limit for a complete response, however slowly it arrives."""
+# Limits the memory for one response, whatever a server sends; a page of 500 instances has a few MB.
 ANSWER_MAX_BYTES = 64 * 2**20
 PATIENCE_S = 5.0
 """Pause if a cloud asks the client to wait without naming a time."""
@@ -53,8 +53,8 @@ class Http:
         max_s: float = ANSWER_MAX_S,
         silence_max_s: float = ANSWER_MAX_S,
     ) -> CloudResponse:
-        """Return the answer, whatever its status. Raise CloudUnavailable if there is none. `max_s`: time limit for the
-        answer; `silence_max_s`: longest pause before and within it."""
+        """Return the response, whatever its status. Raise CloudUnavailable if there is none. `max_s`: time limit for
+        the response; `silence_max_s`: longest pause before and within it."""
         patience = httpx.Timeout(ANSWER_MAX_S, read=silence_max_s)
         if self._client is None:
             self._client = self.made()
@@ -125,7 +125,7 @@ def one_line(text: str) -> str:
 
 
 async def patient(call: Callable[[], Awaitable[T]]) -> T:
-    """Send a part of a file and return the answer; if there is none, send it again after the pause that the cloud
+    """Send a part of a file and return the response; if there is none, send it again after the pause that the cloud
     requests."""
     # Safe to repeat, because a part has a number, and a second copy replaces the first.
     for _ in range(PART_TRIES - 1):
@@ -137,14 +137,15 @@ async def patient(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Wrap a driver's method, so that it raises CloudUnavailable if a cloud's answer has an unexpected form."""
+    """Wrap a driver's method, so that it raises CloudUnavailable if a cloud's response has an unexpected form."""
 
     @wraps(method)
     async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await method(*args, **kwargs)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            # An answer in an unexpected form must not look like a bug of Headgate, and even less like an empty answer.
+            # A response in an unexpected form must not look like a bug of Headgate, and even less like an empty
+            # response.
             reason = one_line(f"{type(error).__name__}: {error}")
             raise CloudUnavailable(f"the cloud's response has an unexpected form ({reason})") from error
 
@@ -152,19 +153,20 @@ def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
 
 
 class Shared(Generic[T]):
-    """Share one answer among many callers. Each caller gets the answer to a request that was sent after its call."""
+    """Share one response among many callers. Each caller gets the response to a request that was sent after its
+    call."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
         self._ask = ask
         self._turn = asyncio.Lock()
         self._questions = 0
         self._answer: tuple[int, T] | None = None
-        """Number of the request, and its answer; None before the first one."""
+        """Number of the request, and its response; None before the first one."""
 
     async def __call__(self) -> T:
-        """Return a fresh answer. Raise the errors of the request."""
-        # A request that is already in flight may show the state before the caller's own earlier call, so its answer is
-        # not used.
+        """Return a fresh response. Raise the errors of the request."""
+        # A request that is already in flight may show the state before the caller's own earlier call, so its response
+        # is not used.
         sent_before = self._questions
         async with self._turn:
             if self._answer is not None and self._answer[0] > sent_before:

@@ -22,11 +22,11 @@ RETRY_INTERVAL_S = 0.02
 
 
 class Gone(Exception):
-    """Report that the container does not exist or has ended; the message is for people."""
+    """Report that the container does not exist or has ended; the message is shown to users."""
 
 
 class Refused(Exception):
-    """Report that the command was not started; the message is for people."""
+    """Report that the command was not started; the message is shown to users."""
 
 
 def run(command, user, output, errors, source=None):
@@ -65,7 +65,7 @@ def _connected():
 
 
 def _exchange(connection, output, errors, source):
-    # Use a thread: the server stops reading input while the command does, but output must continue meanwhile.
+    # Use a thread: the server stops reading input while the command does, but output must continue in the meantime.
     feeding = threading.Thread(target=_feed, args=(connection, source), daemon=True)
     feeding.start()
     try:

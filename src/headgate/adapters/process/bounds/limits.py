@@ -37,7 +37,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 LOCK_TRIES_MAX = 5
 KILL_ROUNDS_MAX = 200
 KILL_LOOK_INTERVAL_S = 0.01
-"""Interval between two checks of killed processes, which need a moment to end and may fork meanwhile."""
+"""Interval between two checks of killed processes, which need a moment to end and may fork in the meantime."""
 
 
 class Exceeded(ExecutionError):
@@ -79,7 +79,7 @@ class ProcessBounds:
 
 
 def of_bytes(number: float) -> str:
-    """Format a size for people."""
+    """Format a size for display."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if number >= size:
             return f"{number / size:.3g} {unit}"

@@ -344,8 +344,8 @@ def measured(root: Path, pids: Iterable[int]) -> Use:
 
 
 def _du(root: Path, unit: str) -> int:
-    """Measure a tree with du, which handles trees deeper than the longest path and changes meanwhile; return 0 if du
-    fails. `unit` is the option for the unit."""
+    """Measure a tree with du, which handles trees deeper than the longest path and changes in the meantime; return 0 if
+    du fails. `unit` is the option for the unit."""
     # --one-file-system excludes mounts below, and keeps the walk on the build's disk.
     command = ["du", "--summarize", "--one-file-system", unit, str(root)]
     try:

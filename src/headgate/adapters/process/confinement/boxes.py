@@ -229,7 +229,7 @@ def box_of(
 
 
 class NoAccount(ExecutionError):
-    """Report that the container has no such user; the message is for people."""
+    """Report that the container has no such user; the message is shown to users."""
 
 
 @dataclass(frozen=True, slots=True)

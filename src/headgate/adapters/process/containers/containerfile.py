@@ -22,7 +22,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class BadFile(ValueError):
-    """Report an error in the file, with its line; the message is for people."""
+    """Report an error in the file, with its line; the message is shown to users."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,8 @@ def take_out_orphans(root: Path, where: Path) -> None:
     """Move layers that no image has, and incomplete images, out of the store at `root` into the directory `where`,
     to be removed. Raise OSError.
 
-    Requires that nothing else uses the store, and that no podman runs on it meanwhile.  The files of podman are not
-    trusted: a program that exploited a flaw in podman may have written them, and this process is root.
-    """
+    Requires that nothing else uses the store, and that no podman runs on it in the meantime. The files of podman are
+    not trusted: a program that exploited a flaw in podman may have written them, and this process is root."""
     of_images, of_layers = root / "overlay-images/images.json", root / "overlay-layers/layers.json"
     every, layers = _listed(of_images), _listed(of_layers)
     # podman records an image before its manifest, so an image without one was interrupted.

@@ -70,7 +70,7 @@ volume_path = "{0}/volumes"
 
 
 class NoImage(ExecutionError):
-    """Report that a job cannot have its image; the message is for people."""
+    """Report that a job cannot have its image; the message is shown to users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class ContainerStore:
     @asynccontextmanager
     async def _used_by_podman(self, *, changes: bool = False) -> AsyncIterator[None]:
         """Wrap a command. Leftovers of a killed command that `changes` the store are removed once no command runs,
-        since all commands make temporary files, and fail if an image disappears meanwhile."""
+        since all commands make temporary files, and fail if an image disappears in the meantime."""
         self._commands += 1
         try:
             yield
@@ -242,7 +242,7 @@ class ContainerStore:
 
     def _set_aside(self) -> Path:
         """Move leftovers out of the store, and return their directory. There is no await, so no command begins
-        meanwhile."""
+        in the meantime."""
         aside, gone = self._place / "fetching", self._place / f"gone-{fresh()}"
         podman.take_out_orphans(self._place / "root", aside)
         aside.rename(gone)

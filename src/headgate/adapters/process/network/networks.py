@@ -199,7 +199,7 @@ class Networks:
             found = [ipaddress.ip_address(str(one[4][0]).partition("%")[0]) for one in resolved]
         except OSError as error:
             # What was denied stays denied: otherwise a failing resolver would give access to the fleet. Read the cache
-            # again, since another build may have resolved the name meanwhile.
+            # again, since another build may have resolved the name in the meantime.
             _, found = self._known.get(name, (0.0, []))
             if found:
                 cached_s = RESOLVE_AGAIN_S

@@ -107,7 +107,7 @@ def listen_as_before(names: Iterable[str]) -> None:
     """Undo `keep_listening`, once the machine no longer forwards."""
     for name in names:
         with contextlib.suppress(OSError):
-            # Check first, since an administrator may have changed it meanwhile.
+            # Check first, since an administrator may have changed it in the meantime.
             if (_IPV6 / name / "accept_ra").read_text().strip() == "2":
                 (_IPV6 / name / "accept_ra").write_text("1")
 
@@ -219,7 +219,7 @@ class Veth:
         numbers |= {int(found[1]) for name in await self._interfaces() if (found := INTERFACE.fullmatch(name))}
         for number in sorted(numbers):
             held = claim(KIND, number)
-            # Claim the number while removing its remains, so that a starting executor does not take it meanwhile.
+            # Claim the number while removing its remains, so that a starting executor does not take it in the meantime.
             if held is not None:
                 await self._end(number)
                 held.close()

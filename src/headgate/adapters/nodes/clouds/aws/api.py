@@ -105,7 +105,7 @@ class Ec2:
         try:
             await self.call(action, arguments)
         except query.AwsRefused as error:
-            # A missing resource is no error: an earlier request, whose answer was lost, may have deleted it.
+            # A missing resource is no error: an earlier request, whose response was lost, may have deleted it.
             if any(word in error.code for word in NONE):
                 return False
             raise
@@ -118,7 +118,7 @@ class Ec2:
         found, token = list[dict[str, Any]](), ""
         for _ in range(PAGES_MAX):
             answer = await self.call(action, {**(arguments or {}), "MaxResults": page, "NextToken": token or None})
-            # At the top level of an answer, EC2 sends even an empty list. If the list is missing, the answer is
+            # At the top level of a response, EC2 sends even an empty list. If the list is missing, the response is
             # truncated or from another server; read as an empty list, it would mean that all machines are gone.
             if members not in answer:
                 raise CloudUnavailable(f"AWS EC2 returned no {members} for {action}")
@@ -317,7 +317,7 @@ class AwsCredentials:
         if path or url:
             where = f"{CONTAINER}{path}" if path else str(url)
             parts = urlsplit(where)
-            # The request contains a token, and the answer keys: without TLS, they must not leave this machine or its
+            # The request contains a token, and the response keys: without TLS, they must not leave this machine or its
             # link.
             if parts.scheme != "https" and parts.hostname not in NEAR:
                 raise CloudUnavailable("AWS_CONTAINER_CREDENTIALS_FULL_URI names another machine without TLS")
@@ -362,7 +362,7 @@ def _granted(answer: CloudResponse, call: str) -> query.AwsKeys:
     except (query.AwsRefused, OverQuota) as error:
         raise CloudUnavailable(str(error)) from error
     except (KeyError, TypeError, ValueError):
-        # Without the answer, which may contain keys.
+        # Without the response, which may contain keys.
         raise CloudUnavailable("AWS STS returned no usable keys") from None
 
 

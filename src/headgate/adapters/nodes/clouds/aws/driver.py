@@ -123,7 +123,7 @@ class Aws:
         ec2 = self._at(wanted.provider)
         every = await ec2.ours()
         instances = [instance for instance in every.values() if tags_of(instance).get(clouds.NODE_TAG) == wanted.node]
-        # An instance from a call whose answer was lost has the node's tag. `min` prefers a live one, because False
+        # An instance from a call whose response was lost has the node's tag. `min` prefers a live one, because False
         # sorts before True.
         known = every.get(state.get("instance", "")) or min(instances, key=_is_gone, default=None)
         if known is not None:
@@ -166,7 +166,7 @@ class Aws:
         except AwsRefused as error:
             if error.code != "InvalidLaunchTemplateName.AlreadyExistsException":
                 raise
-            # The name contains the node, so an earlier call, whose answer was lost, made this template.
+            # The name contains the node, so an earlier call, whose response was lost, made this template.
             found = next((one["launchTemplateId"] for one in await self._templates(ec2, wanted.node)), "")
             if not found:
                 raise clouds.CloudUnavailable(str(error)) from error
@@ -189,7 +189,7 @@ class Aws:
             answer = await ec2.call("RunInstances", launch.instance(wanted, state))
             return str(answer["instancesSet"][0]["instanceId"])
         answer = await ec2.call("CreateFleet", launch.fleet(wanted, state))
-        # A fleet that could start nothing still answers 200, with the reasons in `errorSet`.
+        # A fleet that could start nothing still returns 200, with the reasons in `errorSet`.
         for one in listed(answer.get("fleetInstanceSet")):
             for made in listed(one.get("instanceIds")):
                 return str(made)

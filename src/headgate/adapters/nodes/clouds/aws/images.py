@@ -213,7 +213,7 @@ class AwsImages:
         except AwsRefused as error:
             if error.code != "InvalidAMIName.Duplicate":
                 raise
-            # The name contains the upload, so an earlier call, whose answer was lost, registered this image.
+            # The name contains the upload, so an earlier call, whose response was lost, registered this image.
             same = await imports.owned(ec2, imports.IMAGES, "name", [imports.image_name(wanted)])
             if not same:
                 raise clouds.CloudUnavailable(str(error)) from error
@@ -281,7 +281,7 @@ async def _chosen(
     if known is not None and known.status == imports.DELETED:
         raise clouds.LaunchFailed(f"AWS has not imported the file: {one_line(known.about) or 'it gives no reason'}")
     ended = [one for one in tasks if one.status == imports.COMPLETED]
-    # AWS lists tasks for days, even if their results were deleted meanwhile, for example with a withdrawn upload.
+    # AWS lists tasks for days, even if their results were deleted in the meantime, for example with a withdrawn upload.
     existing = await imports.there_are(place.ec2, imports.IMAGES, {one.image for one in ended if one.image})
     existing |= await imports.there_are(
         place.ec2, imports.SNAPSHOTS, {id for one in ended if not one.image for id in one.snapshots}

@@ -23,7 +23,7 @@ OBJECT, IMPORT = "object", "import"
 VALUES_MAX = 200
 """Limit on the values of one filter."""
 IMAGES, SNAPSHOTS = ("DescribeImages", "imagesSet"), ("DescribeSnapshots", "snapshotSet")
-"""Calls that list resources, each with the element of the answer that contains them."""
+"""Calls that list resources, each with the element of the response that contains them."""
 DELETING_CALLS = {
     IMAGE: ("DeregisterImage", "ImageId"),
     SNAPSHOT: ("DeleteSnapshot", "SnapshotId"),

@@ -1,4 +1,5 @@
-"""Sign requests to AWS, encode arguments as forms, decode XML answers, and translate errors into those of the port."""
+"""Sign requests to AWS, encode arguments as forms, decode XML responses, and translate errors into those of the
+port."""
 
 from __future__ import annotations
 
@@ -76,7 +77,7 @@ FULL = frozenset(
 Arguments = Mapping[str, Any]
 """Name -> string, number, flag, list or nested arguments; None is left out."""
 AwsItem = Mapping[str, Any]
-"""Part of an answer: name -> string, list or nested parts."""
+"""Part of a response: name -> string, list or nested parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +166,13 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def read(answer: CloudResponse, whose: str = "AWS") -> dict[str, Any]:
-    """Return the content of an answer. Raise AwsRefused, OverQuota, CloudUnavailable."""
+    """Return the content of a response. Raise AwsRefused, OverQuota, CloudUnavailable."""
     tree = _tree(document(answer, whose))
     return tree if isinstance(tree, dict) else {}
 
 
 def document(answer: CloudResponse, whose: str) -> ElementTree.Element:
-    """Return the XML of an answer. Raise AwsRefused, OverQuota, CloudUnavailable."""
+    """Return the XML of a response. Raise AwsRefused, OverQuota, CloudUnavailable."""
     # Zero bytes mean UTF-16, in which the parser would find a document type that this search misses.
     if b"<!DOCTYPE" in answer.body or b"\0" in answer.body:
         raise CloudUnavailable(f"{whose} returned XML with a document type, or in an unexpected encoding")
@@ -201,7 +202,7 @@ def problem(status: int, code: str, text: str, headers: Mapping[str, str], whose
         return OverQuota(words)
     if status in (429, 503):
         return CloudUnavailable(words, patience_s(headers))
-    # An answer without a code of AWS comes from something in between, such as a proxy, so it is unknown whether the
+    # A response without a code of AWS comes from something in between, such as a proxy, so it is unknown whether the
     # request was performed.
     if code in BUSY or status >= 500 or status < 400 or not code:
         return CloudUnavailable(words)
@@ -235,7 +236,7 @@ def _tree(element: ElementTree.Element) -> Any:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a list from an answer; AWS omits an empty list."""
+    """Return a list from a response; AWS omits an empty list."""
     return value if isinstance(value, list) else []
 
 

@@ -112,7 +112,7 @@ class Bucket:
         if answer.status in (301, 307):
             text = f"the bucket {self.name} is not in the region {self._service.region}"
             raise query.AwsRefused("PermanentRedirect", text)
-        if is_look and answer.status == 403:  # such an answer has no body
+        if is_look and answer.status == 403:  # such a response has no body
             raise LaunchFailed(f"{WHOSE_S3} does not let Headgate read the bucket {self.name}")
         query.document(answer, WHOSE_S3)
         raise AssertionError("`document` raises for every other status")
@@ -144,7 +144,7 @@ class Bucket:
             await self.remove(BucketEntry(key, id))
             raise LaunchFailed("the file no longer has the digest that its build returned")
         answer = await self._ask("POST", key, {"uploadId": id}, body=_joined(parts), max_s=JOIN_MAX_S)
-        # S3 answers 200 before it joins the parts, sends spaces while it works, and may then end with an error.
+        # S3 returns 200 before it joins the parts, sends spaces while it works, and may then end with an error.
         query.document(answer._replace(body=answer.body.strip()), WHOSE_S3)
 
     async def _begin(self, key: str, tags: Mapping[str, str], sha256: str) -> str:
@@ -170,7 +170,7 @@ class Bucket:
     async def _pages(
         self, members: str, arguments: Mapping[str, str], marks: Mapping[str, str]
     ) -> list[ElementTree.Element]:
-        """Return the members of all pages. `marks`: argument that selects the next page -> element of the answer that
+        """Return the members of all pages. `marks`: argument that selects the next page -> element of the response that
         contains its value."""
         found, mark = list[ElementTree.Element](), dict[str, str]()
         for _ in range(PAGES_MAX):

@@ -36,7 +36,7 @@ class Exists(KubernetesRefused):
 
 
 class Api:
-    """Call one cluster. Every method raises KubernetesRefused, or CloudUnavailable if there is no answer."""
+    """Call one cluster. Every method raises KubernetesRefused, or CloudUnavailable if there is no response."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Take the cluster. Raise UserError for unreadable certificates."""
@@ -108,7 +108,7 @@ class Api:
     async def _ask(
         self, method: str, path: str, document: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Send a request with credentials and return the answer; its status may be 404."""
+        """Send a request with credentials and return the response; its status may be 404."""
         credentials = await self._credentials.headers()
         status, answer = await self._send(method, path, document, credentials)
         # A plugin's token may expire early, so one more request is made with a new one.

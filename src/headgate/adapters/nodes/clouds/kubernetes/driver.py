@@ -113,7 +113,7 @@ class Kubernetes:
         about = found["metadata"]
         if not about.get("deletionTimestamp"):
             try:
-                # By its uid, so that a namespace that has replaced it meanwhile stays.
+                # By its uid, so that a namespace that has replaced it in the meantime stays.
                 await self._api.delete(self._spaces(about["name"]), str(about["uid"]))
             except KubernetesRefused as refused:
                 raise clouds.LaunchFailed(f"the namespace {about['name']} cannot be deleted: {refused}") from refused

@@ -209,7 +209,7 @@ def _wrong(status: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _hint(phase: str, status: Mapping[str, Any]) -> str:
-    """Return, for people, which containers ended with which result."""
+    """Return a message about the containers that ended, with their results."""
     ended = [f"{name} {_ended(state['terminated'])}" for name, state in _containers(status) if "terminated" in state]
     return (f"; {', '.join(ended)}" if ended else "") + (f"; {STAYS}" if phase == "Succeeded" else "")
 

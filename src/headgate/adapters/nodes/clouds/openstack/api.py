@@ -110,7 +110,7 @@ class OpenStack:
     async def call(
         self, method: str, service: str, path: str, document: Any = None, query: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the answer. Raise OpenStackRefused, OverQuota, CloudUnavailable, NoService."""
+        """Return the response. Raise OpenStackRefused, OverQuota, CloudUnavailable, NoService."""
         for again in (True, False):
             session = await self._log_in()
             base = self._base(session, service)
@@ -173,7 +173,7 @@ class OpenStack:
         words = f"{whose} returned status {answer.status}" + (f": {text}" if text else "")
         if answer.status in (429, 503):
             raise CloudUnavailable(words, patience_s(answer.headers))
-        # For quotas, Nova answers 403, Neutron 409, and Cinder 413; only the text distinguishes them from other errors.
+        # For quotas, Nova returns 403, Neutron 409, and Cinder 413; only the text distinguishes them from other errors.
         if answer.status in (403, 409, 413) and (_FULL.search(text) or _NO_HOST.search(text)):
             raise OverQuota(words)
         if service == "image" and 400 <= answer.status < 500 and answer.status not in (401, 408):
@@ -181,7 +181,7 @@ class OpenStack:
         # Outside Glance, 413 is an old code for too many requests (now 429).
         if answer.status == 413:
             raise CloudUnavailable(words, patience_s(answer.headers))
-        # An answer without a message comes from something in front of the service, which says nothing about the
+        # A response without a message comes from something in front of the service, which says nothing about the
         # request.
         if answer.status >= 500 or answer.status < 400 or answer.status in (401, 408) or not text:
             raise CloudUnavailable(words) if answer.status != 404 else OpenStackRefused(404, words)
@@ -286,7 +286,7 @@ async def lend_address(cloud: OpenStack, wanted: MachineSpec, server: str) -> st
     # A port on an external network needs no floating address.
     if not four or any(one["network_id"] in {net["id"] for net in outside} for one in four):
         return ""
-    # The request must not be repeated: an earlier one, whose answer was lost, may have assigned an address.
+    # The request must not be repeated: an earlier one, whose response was lost, may have assigned an address.
     lent = [one for one in await _every(cloud) if one.get("port_id") in {port["id"] for port in four}]
     if lent:
         return str(lent[0]["floating_ip_address"])

@@ -74,14 +74,14 @@ class Machines:
     ) -> clouds.MachinePending | clouds.Made:
         servers = await self._mine(cloud, wanted, state)
         if servers:
-            # There are several if a call whose answer was lost was still running when it was repeated.
+            # There are several if a call whose response was lost was still running when it was repeated.
             for extra in servers[1:]:
                 await _delete(cloud, extra["id"])
             return await self._look(cloud, wanted, servers[0])
         if "server" in state:
             raise clouds.LaunchFailed(f"the server {state['server']} no longer exists in {cloud.place.name}")
-        # Nova has no token for repeated calls. After a lost answer, the next step finds the server by its tag; if both
-        # calls made one, the younger one is deleted above.
+        # Nova has no token for repeated calls. After a lost response, the next step finds the server by its tag; if
+        # both calls made one, the younger one is deleted above.
         answer = await cloud.call("POST", "compute", "/servers", {"server": await self._server(cloud, wanted)})
         return clouds.MachinePending({"server": str(answer["server"]["id"])}, "the server is BUILD")
 

@@ -85,7 +85,7 @@ class GlanceImages:
         if not images and IMAGE in state:
             raise clouds.LaunchFailed(f"the image {state[IMAGE]} no longer exists in {cloud.place.name}")
         if not images:
-            # The properties are part of this call, so if its answer is lost, the image is found by them.
+            # The properties are part of this call, so if its response is lost, the image is found by them.
             image_record = await cloud.call("POST", "image", "/images", _described(wanted))
             return clouds.Sending({**state, IMAGE: str(image_record["id"])}, "its file is needed", lacks_file=True)
         image, reported = images[0], str(images[0]["status"])
@@ -174,7 +174,7 @@ class GlanceImages:
         return clouds.Sent(state[IMAGE], {IMAGE: state[IMAGE]})
 
     async def _mine(self, cloud: OpenStack, wanted: clouds.WantedImage, state: clouds.State) -> list[dict[str, Any]]:
-        """Return the images of an upload; the first one is the one to keep. There are several if a call whose answer
+        """Return the images of an upload; the first one is the one to keep. There are several if a call whose response
         was lost was still running when it was repeated."""
         found = [one for one in await _ours(cloud, {clouds.UPLOAD_TAG: wanted.upload}) if _is_of(one, wanted)]
         ranks = {"active": 0, "saving": 1, "queued": 2}

@@ -45,7 +45,7 @@ class PodmanResult(NamedTuple):
 
 
 class Engine:
-    """Run a podman process for each request. Every method raises CloudUnavailable if there is no answer."""
+    """Run a podman process for each request. Every method raises CloudUnavailable if there is no response."""
 
     def __init__(self, words: Sequence[str]) -> None:
         """Create a client. `words` holds the program, and the options of every call."""
