@@ -236,13 +236,13 @@ def _write_down(at: Path, name: str, value: str) -> None:
 
 
 def install_update(repository: Path) -> Path:
-    """Install the update hook in one of Headgate's repositories. Raise UserError."""
+    """Install the update hook in one of Headgate's repositories, and return its path. Raise UserError."""
     return install_hook(_git_dir(repository), "update", _text("update"))
 
 
 def install_hook(at: Path, name: str, text: str) -> Path:
-    """Write a hook, or replace an earlier version of Headgate's. Raise UserError if somebody else's hook has that
-    name."""
+    """Write a hook, or replace an earlier version of Headgate's, and return its path. Raise UserError if somebody
+    else's hook has that name."""
     file = at / "hooks" / name
     try:
         with hooks_of(at) as hooks:
@@ -273,7 +273,8 @@ def poke_of(file: Path) -> str:
 
 
 def install_poke(at: Path, text: str) -> Path:
-    """Install the poke hook, readable only by users who may write to the repository. Raise UserError."""
+    """Install the poke hook, readable only by users who may write to the repository, and return its path. Raise
+    UserError."""
     file = at / "hooks" / POKE
 
     def dress(made: int) -> None:

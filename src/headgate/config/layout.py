@@ -269,7 +269,7 @@ class _Exchange(Generic[D]):
         yield from self._default_parent()
 
     def _default_parent(self) -> Iterator[ConfigError]:
-        """Report once that the default parent is not defined. Without it, jobs that name no parent are left out of
+        """Yield one error if the default parent is not defined. Without it, jobs that name no parent are left out of
         every graph."""
         name, jobs = self._tenant.default_parent, self.layout.jobs
         if name in jobs or name == "noop":

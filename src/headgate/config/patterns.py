@@ -137,22 +137,22 @@ def _re2(text: str) -> Matcher:
 
 
 def matches(rule: Rule, subject: str) -> bool:
-    """Match at the start of `subject`, not necessarily to its end; a negated rule inverts the result. Raise
-    Undecided."""
+    """Return whether the rule matches at the start of `subject`, not necessarily to its end; a negated rule inverts the
+    result. Raise Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.match(subject) is not None
     return (compiled(rule["regex"]).matcher.match(subject) is not None) != bool(rule.get("negate"))
 
 
 def fullmatches(rule: Rule, subject: str) -> bool:
-    """Match all of `subject`; a negated rule inverts the result. Raise Undecided."""
+    """Return whether the rule matches all of `subject`; a negated rule inverts the result. Raise Undecided."""
     if isinstance(rule, str):
         return compiled(rule).matcher.fullmatch(subject) is not None
     return (compiled(rule["regex"]).matcher.fullmatch(subject) is not None) != bool(rule.get("negate"))
 
 
 def searches(rule: Rule, subject: str) -> bool:
-    """Search anywhere in `subject`; a negated rule inverts the result. Raise Undecided."""
+    """Return whether the rule matches anywhere in `subject`; a negated rule inverts the result. Raise Undecided."""
     if isinstance(rule, str):
         return _anywhere(rule).matcher.match(subject) is not None
     return (_anywhere(rule["regex"]).matcher.match(subject) is not None) != bool(rule.get("negate"))
@@ -183,8 +183,8 @@ def any_fullmatch(rules: Iterable[Rule], subject: str) -> bool:
 
 
 def may_match(rules: Iterable[Rule], subject: str) -> bool:
-    """Match like `any_matches`, but count Undecided as a match: if a change enters because of that, its freeze reports
-    the error."""
+    """Return the same as `any_matches`, but count Undecided as a match: if a change enters because of that, its freeze
+    reports the error."""
     try:
         return any_matches(rules, subject)
     except Undecided:

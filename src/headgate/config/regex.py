@@ -216,7 +216,7 @@ class Walk:
         """Whether the order in which alternatives are tried affects the result."""
 
     def matches(self, *, full: bool) -> bool:
-        """Match at the start, and to the end with `full`. Raise Exhausted."""
+        """Return whether the pattern matches at the start and, with `full`, to the end. Raise Exhausted."""
         try:
             start = self._compiled(self._pattern, self._pattern.state.flags, _Node(_END, full, None))
             groups: Groups = (None,) * self._pattern.state.groups if self._refers else ()

@@ -30,7 +30,7 @@ ENQUEUED_MAX = 500
 
 
 def rippled(state: State, event: TriggerEvent, world: World, actions: list[Action]) -> State:
-    """Enqueue the open changes that the event is about, provided that it triggers the pipeline."""
+    """Return the state in which the open changes of the event are enqueued, provided that it triggers the pipeline."""
     for change in _concerned(event, world) if triggers(world.pipeline, event) else ():
         state = enqueue(state, change, derived(event.id, change.key), world, actions)
     return state

@@ -87,7 +87,8 @@ class ObjectHistory(msgspec.Struct, frozen=True):
     events: tuple[InventoryEvent, ...] = ()
 
     def and_then(self, event: InventoryEvent) -> ObjectHistory:
-        """Append an event; drop the oldest ones if there are too many or they are too large."""
+        """Return the history with an event appended; drop the oldest ones if there are too many or they are too
+        large."""
         events = (*self.events, event)[-HISTORY_MAX:]
         # The newest event stays in any case.
         while len(events) > 1 and len(ObjectHistory(events).to_wire()) > HISTORY_SIZE_MAX_BYTES:

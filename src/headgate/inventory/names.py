@@ -48,7 +48,7 @@ def name(text: str, what: str, *, size_max_bytes: int = NAME_SIZE_MAX_BYTES) -> 
 
 
 def value(text: str, what: str, *, size_max_bytes: int = VALUE_SIZE_MAX_BYTES) -> str:
-    """Check like `name`, but allow an empty text."""
+    """Check the text like `name`, but allow an empty one; return it."""
     try:
         size_bytes = len(text.encode())
     except UnicodeEncodeError:

@@ -89,7 +89,8 @@ class TreeFindings:
 
 
 def check(entries: Iterable[Entry], among: Sequence[StoreTree] = trees()) -> TreeFindings:
-    """Compare every entry with the map. Entries outside these trees are reported as unknown."""
+    """Compare every entry with the map, and return the findings. Entries outside these trees are reported as
+    unknown."""
     seeds = frozenset(row.template for tree in among for row in tree.rows()[1:] if row.seed)
     unknown: list[TreeFinding] = []
     undecodable: list[TreeFinding] = []

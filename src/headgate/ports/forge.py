@@ -173,7 +173,8 @@ class Hears(Protocol):
     """Accept webhook deliveries, which say where something may have happened."""
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored | Unsure:
-        """Verify a delivery, without a request to the forge.  `headers`: names in lower case.  Raise Misdelivered."""
+        """Verify a delivery, without a request to the forge, and return its hint. `headers`: names in lower case. Raise
+        Misdelivered."""
         ...
 
 

@@ -12,8 +12,8 @@ AT_ONCE_MAX_BYTES = 4_000
 
 class Judge(Protocol):
     async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
-        """Judge a proposal against `layouts`. A configuration that takes too much time or memory is an error of the
-        proposal."""
+        """Return the judgement of a proposal against `layouts`. A configuration that takes too much time or memory is
+        an error of the proposal."""
         ...
 
 

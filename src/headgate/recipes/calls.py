@@ -15,8 +15,8 @@ from headgate.store.types import At, Conflict, Delete, EntryChanged, Op, Put, Sn
 
 
 async def call(requests: Requests, session: Session, params: bytes, *, precedence: int, meta: dict[str, str]) -> bytes:
-    """Submit a request, wait for its result, and delete the result. If the wait is cancelled, the request stays and is
-    still performed."""
+    """Submit a request, wait for its result, delete it from the store, and return it. If the wait is cancelled, the
+    request stays and is still performed."""
     store, places = requests.store, requests.places
     request = Request(id=fresh(), precedence=precedence, waited=True, meta=meta)
     waiter, mark, data = (f"{place}/{request.id}" for place in (places.waiters, places.results, places.result_data))

@@ -63,7 +63,8 @@ class LockLine:
             await self._go(me)
 
     async def _join(self) -> types.Entry:
-        """Append our entry to the line. If the caller is cancelled first, the entry is deleted as soon as it exists."""
+        """Append our entry to the line, and return it. If the caller is cancelled first, the entry is deleted as soon
+        as it exists."""
         joining = self.session.errand(self._enter())
         try:
             return await asyncio.shield(joining)
@@ -76,7 +77,7 @@ class LockLine:
             await self._leave(await joining)
 
     async def _enter(self) -> types.Entry:
-        """Append exactly one entry, although the answer may get lost."""
+        """Append exactly one entry, although the answer may get lost, and return it."""
         ticket = self._kind + f"{self.session.name} {fresh()}".encode()
 
         async def join() -> types.Entry:

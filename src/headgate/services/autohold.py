@@ -123,7 +123,8 @@ class BuildHolder:
         return next((one for one in requests if any(held.build == build for held in one.builds)), None)
 
     async def _taken(self, claim: Claim, spec: BuildSpec, directory: str, machines: Sequence[str]) -> str:
-        """Record the hold of the build. Raise StoreError."""
+        """Record the hold of the build. Return its description, or an empty string if no request matches. Raise
+        StoreError."""
         context = self._context
         node_request = next((one for one in _node_requests(context) if one.build == spec.build), None)
         # The names of the nodes do not identify machines to people; the launcher's names do.

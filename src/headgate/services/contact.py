@@ -271,7 +271,8 @@ class ClaimContact:
             log.info("build %s will fail, which cannot be recorded yet: %s", self.claim.request.id, error)
 
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
-        """Keep the resources that the build used, as the runner requests."""
+        """Keep the resources that the build used, if it is to be held; return a message about that, or an empty
+        string."""
         return await self.holds(result, directory, machines) if self.holds is not None else ""
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:

@@ -58,7 +58,7 @@ def error_text(error: BaseException) -> str:
 
 
 def _plain(text: str) -> str:
-    """Reduce text to one printable line of limited length."""
+    """Return the text as one printable line of limited length."""
     # Errors quote user input, whose control characters must not reach terminals and logs.
     return "".join(c if c.isprintable() else " " for c in text[:ERROR_MAX_CHARS])
 
@@ -187,8 +187,8 @@ class Quarantine:
         return self._place.bodies.inside(id)
 
     async def retry(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
-        """Put an entry back where it was; the same commit also makes the operations `besides`. Raise LookupError or
-        StoreError."""
+        """Put an entry back where it was, and return it; the same commit also includes the operations `besides`. Raise
+        LookupError or StoreError."""
 
         async def body(txn: Txn) -> Quarantined:
             record = await self._taken(txn, id)
@@ -212,7 +212,8 @@ class Quarantine:
         return self._context.merges.submit(Request(record.body.rpartition("/")[2], meta=meta), value)
 
     async def drop(self, id: str, besides: Sequence[Op] = ()) -> Quarantined:
-        """Delete an entry; the same commit also makes the operations `besides`. Raise LookupError or StoreError."""
+        """Delete an entry, and return it; the same commit also includes the operations `besides`. Raise LookupError or
+        StoreError."""
 
         async def body(txn: Txn) -> Quarantined:
             txn.do(*besides)

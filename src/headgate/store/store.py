@@ -147,8 +147,8 @@ class Store:
     async def commit(
         self, checks: Sequence[types.At], ops: Sequence[types.Op], *, guards: Sequence[types.At] = ()
     ) -> Sequence[types.Entry | None]:
-        """Commit all or nothing.  Raise Conflict; GuardLost if a guard no longer holds; Unavailable if the outcome is
-        unknown."""
+        """Commit all or nothing, and return the written entry of each operation. Raise Conflict; GuardLost if a guard
+        no longer holds; Unavailable if the outcome is unknown."""
         # Guards come first because backends report the first check that fails: a lost lock must not look like a
         # conflict, after which callers try again.
         every = [*guards, *checks]

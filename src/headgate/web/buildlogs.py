@@ -282,7 +282,7 @@ class BuildLogs:
         return self.stored.file(found, path.lstrip("/")) if found is not None and self.stored is not None else None
 
     async def _relayed(self, build: str, path: str, request_headers: Mapping[str, str]) -> logfiles.Answer:
-        """Relay a file from an executor. Raise NoLogs."""
+        """Return the response of an executor that has the file. Raise NoLogs."""
         if self.remote is None:
             raise NoLogs(f"build {build}: its logs are not on this machine")
         answer = await self.remote.relayed(build, quote(path.lstrip("/")), request_headers)

@@ -89,7 +89,7 @@ def _listed(root: Path, url: str) -> list[LogFile]:
 
 
 def _plain(name: str) -> str:
-    """Replace the bytes of a file name that are not valid Unicode, which JSON cannot represent."""
+    """Return a file name in which bytes that are not valid Unicode, and that JSON cannot represent, are replaced."""
     return name.encode(errors="replace").decode()
 
 

@@ -207,8 +207,8 @@ def _sweep(environments: versions.Environments, version: str) -> None:
 
 
 def explained(version: str, place: Path, output: str, more: Path | None = None, *, added: bool = False) -> str:
-    """Explain the output of a failed installer, with advice. `more`: the operator's file; `added`: whether its packages
-    were being installed."""
+    """Return an explanation of the output of a failed installer, with advice. `more`: the operator's file; `added`:
+    whether its packages were being installed."""
     if "No space left on device" in output or "Disk quota exceeded" in output:
         return _no_room(version, place, "no space was left")
     last = _last(output)

@@ -151,8 +151,8 @@ class ProjectLook:
             yield Sighting(tuple(change_states), tuple(trigger_events), answered=answered)
 
     async def _orders(self) -> Sighting:
-        """Accept the commands of people who may write, according to the forge; their hints name the person and the
-        command."""
+        """Return a sighting with the commands of people who may write, according to the forge; their hints name the
+        person and the command."""
         found, answered = list[tuple[str, ButtonOrder]](), list[str]()
         for hint in self.hints:
             if hint.order is None:
@@ -174,7 +174,7 @@ class ProjectLook:
         return any(not (hint.number or hint.commit or hint.ref) for hint in self.hints)
 
     async def _refs(self, old: Mapping[str, str] | None) -> Sighting | None:
-        """Compare branches and tags, as for plain git."""
+        """Compare branches and tags, as for plain git; return a sighting, or None if nothing moved."""
         mirror = self.engine().mirror(self.project, self.connection)
         listing = await mirror.remote.listing(HEADS, TAGS)
         misfits = Misfits()

@@ -168,8 +168,8 @@ class Rest(ABC):
             raise ListTooLong
 
     async def write(self, method: str, key: ForgeKey, path: str, content: Any = None) -> ForgeResponse:
-        """Send a writing request; the requests of one account are sent one after the other. Raise the errors of
-        `get`."""
+        """Send a writing request, and return the response; the requests of one account are sent one after the other.
+        Raise the errors of `get`."""
         lock = self._writing.setdefault(key.who, asyncio.Lock())
         # GitHub requires this: concurrent writes of one account hit its secondary limits.
         async with lock:

@@ -98,7 +98,7 @@ class _PolledProject:
         return frozenset(number for _, number in found[:ODD_AT_ONCE_MAX])
 
     def learn(self, look: ProjectLook, now_s: float, *, completed: bool = True) -> bool:
-        """Note which changes failed and which no longer do; tell whether a new one failed. If the query was not
+        """Record which changes failed and which no longer do; return whether a new one failed. If the query was not
         `completed`, the forge itself may have failed: these changes then come last in the next query."""
         fresh = look.odd.keys() - self.odd.keys()
         for number in look.attempted - look.odd.keys():

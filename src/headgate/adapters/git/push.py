@@ -289,9 +289,9 @@ def _ours(change: Change) -> tuple[str, ...]:
 
 
 async def _in_time(mirror: MirrorRepository, once: Callable[[], Awaitable[T]]) -> T:
-    """Call `once` with exclusive access to the mirror; repeat it while other pushes come first. The pause before each
-    repetition is random, so that competing processes do not stay in step. Raise GitImpossible if every attempt was too
-    late."""
+    """Call `once` with exclusive access to the mirror, and return its result; repeat it while other pushes come first.
+    The pause before each repetition is random, so that competing processes do not stay in step. Raise GitImpossible if
+    every attempt was too late."""
     why = ""
     for attempt in range(ATTEMPTS_MAX):
         if attempt:

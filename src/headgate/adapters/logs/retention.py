@@ -125,8 +125,8 @@ async def prune(
     dry: bool = False,
     drop: Drop | None = None,
 ) -> Pruned:
-    """Remove old logs; `dry`: only list them. `drop`: function that removes all files of a build, for stores with
-    another structure. After an interruption, the next call continues. Raise LogStoreError."""
+    """Remove old logs, and return a summary; `dry`: only list them. `drop`: function that removes all files of a build,
+    for stores with another structure. After an interruption, the next call continues. Raise LogStoreError."""
     held, done = await held_in(store, recorded=drop is None), Pruned()
     gone, lesser = chosen(held, policy, now_ms, running)
     for build in gone:

@@ -260,14 +260,15 @@ class Uploads:
             return None
 
     async def _file(self, build: str, path: str) -> manifests.StoredFile:
-        """Store one file. Raise LogStoreError, UnreadableFile."""
+        """Store one file, and return its entry in the manifest. Raise LogStoreError, UnreadableFile."""
         size, kind = await asyncio.to_thread(self._local.kind, build, path)
         return await self._stored(build, path, kind, size, self._local.pieces(build, path))
 
     async def _stored(
         self, build: str, path: str, kind: str, size: int, pieces: AsyncIterator[bytes]
     ) -> manifests.StoredFile:
-        """Put a file into the store; all `pieces` except the last have `MEMBER_SIZE_BYTES`.  Raise LogStoreError."""
+        """Put a file into the store, and return its entry in the manifest; all `pieces` except the last have
+        `MEMBER_SIZE_BYTES`. Raise LogStoreError."""
         # An empty file has no pieces, and a file without pieces counts as stored uncompressed.
         encodes = self._store.encodes and manifests.shrinks(kind) and size > 0
         digest, members, sizes = hashlib.sha256(), list[int](), list[int]()

@@ -241,7 +241,7 @@ class Phases:
     async def _run(
         self, book: Playbook, phase_variables: dict[str, Any], limit_s: float, cancel: asyncio.Event
     ) -> PhaseEnd:
-        """Stage a playbook and run it.  Raise CheckoutError, BadPlaybook, SecretError, OSError."""
+        """Stage a playbook, run it, and return how it ended. Raise CheckoutError, BadPlaybook, SecretError, OSError."""
         workspace, loop = self.workspace, asyncio.get_running_loop()
         end = loop.time() + limit_s
         # Stage it only now, so that no earlier playbook of the build runs while these files exist.

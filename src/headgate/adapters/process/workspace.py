@@ -209,8 +209,8 @@ class Workspace:
                 raise BadPlaybook(f"with workspace-scheme {scheme} both {other} and {project} would be in {place}")
 
     def _outer_first(self, projects: Iterable[str]) -> list[list[str]]:
-        """Group the projects by nesting: first those outside of other projects' directories, then those inside of them,
-        and so on."""
+        """Return the projects grouped by nesting: first those outside of other projects' directories, then those inside
+        of them, and so on."""
         places = {project: self._place(project) for project in projects}
         depths = {p: sum(other in place.parents for other in places.values()) for p, place in places.items()}
         return [[p for p in depths if depths[p] == depth] for depth in sorted(set(depths.values()))]

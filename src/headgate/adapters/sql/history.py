@@ -217,7 +217,7 @@ class SqlHistory(SqlFlakiness, SqlThroughput):
         return [int(row["took"]) for row in rows]
 
     async def forget(self, before_ms: int, *, dry: bool = False) -> int:
-        """Delete old buildsets, or only count them; see `ports.history.HistoryKeeper`."""
+        """Delete old buildsets, or only count them, and return their number; see `ports.history.HistoryKeeper`."""
         if dry:
             return await self._do(lambda connection: count_old(connection, before_ms))
         found = 0

@@ -236,10 +236,8 @@ async def compare_and_close(
 async def compared(
     tenants: Mapping[str, LoadedTenant], only: Only, server: ReferenceServer, say: Callable[[int, int], None]
 ) -> GraphComparison:
-    """Compare every graph of every tenant, on every branch that both sides have.
-
-    Call `say` with the number of graphs compared so far and the total number. Raise UserError.
-    """
+    """Compare every graph of every tenant, on every branch that both sides have, and return the differences. Call `say`
+    with the number of graphs compared so far and the total number. Raise UserError."""
     answer = await server.get("tenants")
     known_tenants = (
         [one.get("name") for one in answer.body if isinstance(one, dict)] if isinstance(answer.body, list) else []

@@ -155,7 +155,7 @@ class EditorSession:
         yield from (finding.error for found in tenant.ended.values() for finding in found)
 
     def _form(self, path: Path) -> Iterator[Problem]:
-        """Check the syntax of a file outside all tenants; nothing else can be checked."""
+        """Yield the syntax errors of a file outside all tenants; nothing else can be checked."""
         source = TenantProject("", "", "", trusted=True)
         text = self._alone.get(path, "")
         # Skip other open files, such as playbooks, which are not Headgate configuration.
@@ -197,7 +197,7 @@ class EditorSession:
         return key_of(word) if word is not None else None
 
     def _job(self, loaded: LoadedTenant, name: str, file: ProjectFile) -> str:
-        """Explain the job as the file's own project runs it, or else in general."""
+        """Return an explanation of the job as the file's own project runs it, or else in general."""
         try:
             question = chosen({"": loaded}, name, file.project, None, file.branch)
         except UserError:

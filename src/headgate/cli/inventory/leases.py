@@ -104,7 +104,7 @@ def ask(
 
 
 def _waited(client: calls.InventoryClient, lease: pb.Lease, wait_s: int) -> pb.Lease:
-    """Wait until the lease is granted. If it is not in time, end it, and raise UserError."""
+    """Wait until the lease is granted, and return it. If it is not granted in time, end it, and raise UserError."""
     until = time.monotonic() + wait_s
     while lease.state == pb.Lease.WAITING:
         if time.monotonic() > until:

@@ -61,7 +61,7 @@ class Retention:
         return logs or bool(self.history is not None and self.history_days)
 
     async def logs(self, now_ms: int, running: Callable[[str], bool], *, dry: bool = False) -> Pruned:
-        """Remove old logs. Raise LogStoreError."""
+        """Remove old logs, and return a summary. Raise LogStoreError."""
         if self.policy and self.own is not None:
             own = self.own
 
@@ -75,7 +75,7 @@ class Retention:
         return Pruned()
 
     async def buildsets(self, now_ms: int, *, dry: bool = False) -> int:
-        """Remove old buildsets. Raise HistoryUnavailable."""
+        """Remove old buildsets, and return their number. Raise HistoryUnavailable."""
         if self.history is None or not self.history_days:
             return 0
         return await self.history.forget(int(now_ms - self.history_days * DAY_MS), dry=dry)

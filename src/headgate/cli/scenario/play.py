@@ -65,7 +65,7 @@ class Venue(Protocol):
     async def propose(
         self, project: str, topic: str, content: Mapping[str, str], title: str, needs: DemoChange | None
     ) -> DemoChange:
-        """Propose a change on the current head."""
+        """Propose a change on the current head, and return it."""
         ...
 
     async def checked(self, changes: Sequence[DemoChange]) -> None:

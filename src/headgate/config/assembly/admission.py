@@ -45,7 +45,7 @@ class Admission:
         return ("project", target.project if target else "")
 
     def verdict(self, stanza: Stanza, known: Sequence[Stanza]) -> AdditionVerdict:
-        """Decide whether a stanza is admitted. `known` holds the stanzas that its key has admitted so far."""
+        """Return whether a stanza is admitted. `known` holds the stanzas that its key has admitted so far."""
         warnings: list[Wrong] = []
         made: Pipeline | None = None
         try:
@@ -222,8 +222,8 @@ class Admission:
 
 
 def _image_of_nothing(stanza: Stanza) -> Iterator[Wrong]:
-    """Warn if none of the programs that this job itself names would run in its image. Jobs that inherit the image may
-    still run something in it."""
+    """Yield a warning if none of the programs that this job itself names would run in its image. Jobs that inherit the
+    image may still run something in it."""
     body = stanza.body
     if "image" not in body or "run" not in body:
         return

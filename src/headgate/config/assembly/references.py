@@ -94,7 +94,7 @@ class References:
                 yield stanza.source.error(name, f"there is no {kind} {word!r}{self._nearest(word, known)}", line)
 
     def _unchecked(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """Report undefined pipelines whose results a requirement checks."""
+        """Yield an error for each undefined pipeline whose results a requirement checks."""
         for key in ("require", "reject"):
             for requirement in stanza.body.get(key, Table(0)).values():
                 if not isinstance(requirement, Table) or "check" not in requirement:
@@ -121,7 +121,7 @@ class References:
         yield from self._attributes(stanza, stanza.body)
 
     def _attributes(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
-        """Check the attributes of a job, in its own stanza or in a project's section."""
+        """Yield the errors in the attributes of a job, in its own stanza or in a project's section."""
         for entry, line in entries(body.get("dependencies"), body.at("dependencies")):
             name = entry if isinstance(entry, str) else entry["name"]
             if not self._defined(name):
@@ -170,7 +170,8 @@ class References:
             yield stanza.source.error(MEANING, text, line)
 
     def _labels(self, stanza: Stanza, nodeset: Any) -> Iterator[ConfigError]:
-        """Check the labels of an inline nodeset. The labels of a named nodeset are checked at its definition."""
+        """Yield the errors in the labels of an inline nodeset. The labels of a named nodeset are checked at its
+        definition."""
         if self._tenant.use_nodepool or not isinstance(nodeset, Table):
             return
         for node, _ in entries(nodeset.get("nodes"), nodeset.line):
@@ -188,7 +189,7 @@ class References:
                 yield stanza.source.error("Project Not Found", text, role.at("zuul") or line, "warning")
 
     def _secrets(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
-        """Report unknown secrets: as an error if the stanza has a playbook that would receive them, else as a
+        """Yield an error for each unknown secret if the stanza has a playbook that would receive it, otherwise a
         warning."""
         used = any(key in body for key in BOOK_KEYS)
         for entry, line in entries(body.get("secrets"), body.at("secrets")):
@@ -259,8 +260,8 @@ class References:
         yield from self._above(stanza)
 
     def _above(self, stanza: Stanza) -> Iterator[ConfigError]:
-        """Check a stanza together with the sections from which it inherits. Report a circular chain; if a section is
-        missing, check nothing."""
+        """Yield the errors of a stanza together with the sections from which it inherits, or one for a circular chain;
+        if a section is missing, yield nothing."""
         path = [stanza]
         while (above := self._single("section", _parent_of(path[-1]))) is not None:
             if above in path:

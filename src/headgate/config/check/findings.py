@@ -134,7 +134,7 @@ def _semaphores(known: Collection[str], stanza: Stanza, body: Table) -> Iterator
 
 
 def _circles(layout: Layout) -> Iterator[ConfigError]:
-    """Report each circle of jobs that inherit from each other, once."""
+    """Yield one error for each circle of jobs that inherit from each other."""
     above: dict[str, list[str]] = {}
     for name, variants in layout.jobs.items():
         parents = (stanza.body.get("parent") for stanza in variants)
@@ -200,8 +200,8 @@ class Cause(NamedTuple):
 
 
 def causes(found: Iterable[GraphFinding], lost: Mapping[str, ConfigError]) -> list[Cause]:
-    """Group errors by cause. Causes of errors come before those of warnings, and within each, causes with the most
-    consequences first. `lost` is the result of `left_out`."""
+    """Return the errors grouped by cause. Causes of errors come before those of warnings, and within each, causes with
+    the most consequences first. `lost` is the result of `left_out`."""
     findings = list(found)
     missing = {about for finding in findings if (about := missed(finding.error))} | set(lost)
     groups: dict[Root, _Group] = {}

@@ -109,7 +109,7 @@ def in_line(line: str, text: str, values: Collection[str] = ()) -> tuple[int, in
 
 
 def _within(found: Extent, lines: list[str]) -> Extent:
-    """Limit an extent of several lines to its first line."""
+    """Return the extent, limited to its first line."""
     if found.end_line == found.line:
         return found
     return Extent(found.line, found.column, found.line, len(lines[found.line - 1].rstrip("\r")) + 1)

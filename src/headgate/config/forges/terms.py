@@ -68,7 +68,7 @@ def on_ref(rules: object, seen: TermSubject) -> bool:
 
 
 def on_updated_ref(rules: object, seen: TermSubject) -> bool:
-    """Match like `on_ref`, but only for refs that are not changes."""
+    """Return the same as `on_ref`, but only for refs that are not changes."""
     return not as_list(rules) or (not seen.change.is_change and on_ref(rules, seen))
 
 

@@ -200,8 +200,8 @@ class Books:
 
 
 def _with_roles(known: list[JobRole], new: list[JobRole]) -> list[JobRole]:
-    """Insert new roles in front of the known ones. A role that is already in the list keeps its place, and an explicit
-    role replaces the implicit role of the same project."""
+    """Return the known roles with new ones in front. A role that is already in the list keeps its place, and an
+    explicit role replaces the implicit role of the same project."""
     explicit = {role.project: role for role in reversed(new) if not role.implicit}
     replaced = [explicit[role.project] if role.implicit and role.project in explicit else role for role in known]
     present = {role.project for role in replaced}

@@ -195,8 +195,8 @@ def waiting(state: State) -> Iterator[tuple[str, str]]:
 
 
 def advance_jobs(item: Item, ahead: Sequence[Item], permits: Permits, world: World, actions: list[Action]) -> Item:
-    """Skip and start jobs until no more can start. A job that needs no executor ends immediately, so others may
-    start."""
+    """Return the item after skipping and starting jobs until no more can start. A job that needs no executor ends
+    immediately, so others may start."""
     buildset = item.buildset
     if buildset is None or buildset.graph is None or buildset.landing:
         return settled(item, None, world, actions) if item.carried else item

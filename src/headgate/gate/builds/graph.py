@@ -271,7 +271,7 @@ def _dependencies(
 
 
 def _in_order(jobs: Sequence[FrozenJob]) -> tuple[FrozenJob, ...]:
-    """Order jobs such that each comes after those it depends on."""
+    """Return the jobs ordered so that each comes after those it depends on."""
     left, ordered = {job.id: job for job in jobs}, list[FrozenJob]()
     while left:
         # With a circular dependency no job is free: then take all, so that the loop ends.

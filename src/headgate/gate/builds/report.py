@@ -199,7 +199,8 @@ def untested(change: Change, world: World) -> list[str]:
 
 
 def _hanging(text: str) -> str:
-    """Indent every line of a job's text but the first, so that none of them looks like a line of Headgate's."""
+    """Return a job's text with every line but the first indented, so that none of them looks like a line of
+    Headgate's."""
     return text.replace("\n", "\n    ")
 
 

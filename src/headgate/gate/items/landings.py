@@ -214,7 +214,8 @@ def held_back(item: Item, world: World) -> Item:
 
 
 def notify_of_wait(item: Item, closing: Closing | None, world: World, actions: list[Action]) -> Item:
-    """Report, once for each closing, that the item has passed and will land when its queue is opened."""
+    """Return the item after reporting, once for each closing, that it has passed and will land when its queue is
+    opened."""
     if closing is None or not item.live:
         return replace(item, held_ms=0) if item.held_ms else item
     buildset = item.buildset

@@ -127,8 +127,8 @@ def _circle_refused(group: tuple[Change, ...], world: World) -> str:
 
 
 def in_order(circle: Iterable[Change], first: str) -> tuple[Change, ...]:
-    """Order the changes of a circle as they are merged: a change's git parent before it, otherwise `first` (its key)
-    before the others."""
+    """Return the changes of a circle in the order in which they are merged: a change's git parent before it, otherwise
+    `first` (its key) before the others."""
     left = {change.key: change for change in sorted(circle, key=lambda one: (one.key != first, one.key))}
     ordered: list[Change] = []
     while left:

@@ -183,7 +183,7 @@ def _matches(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
 
 
 def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
-    """Send an event for a change of the item to the pipelines that it triggers."""
+    """Yield actions that send an event for a change of the item to the pipelines that it triggers."""
     if change.is_change:
         id = item.named(change, kind, world.pipeline.name)
         event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
@@ -191,8 +191,8 @@ def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator
 
 
 def vouched(ended: Record, world: World) -> Iterator[Action]:
-    """Record this pipeline's result for the changes of the item if another pipeline requires it, and make that one
-    examine them again: it may have waited for this result."""
+    """Yield actions that record this pipeline's result for the changes of the item if another pipeline requires it, and
+    that make that one examine them again: it may have waited for this result."""
     name, result, item = world.pipeline.name, word_of(ended.result), ended.item
     landed = ended.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
     # A landed change needs no word, and the results of a disabled pipeline do not count.

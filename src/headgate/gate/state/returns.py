@@ -173,7 +173,7 @@ NOTHING = Returned()
 
 
 def checked(data: object) -> Returned:
-    """Check the format of the returned data. Raise Unfit that says what is wrong and where."""
+    """Check the format of the returned data, and return it. Raise Unfit that says what is wrong and where."""
     # Sizes come first, because converting a huge or deep value would itself take long.
     bounded(data)
     if not isinstance(data, dict):

@@ -159,12 +159,13 @@ class MessageBoard:
         )
 
     async def look(self, work: Callable[[Database, int], T]) -> T:
-        """Call a read function with the time in milliseconds since 1970. Raise what it raises."""
+        """Call a read function with the time in milliseconds since 1970, and return its result. Raise what it
+        raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
     async def change(self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False) -> T:
-        """Call a write function, such as those of `leases`; the result is durable. Raise what it raises. `soon`:
-        afterwards, something may be due before the next planned check."""
+        """Call a write function, such as those of `leases`, and return its result once it is durable. Raise what it
+        raises. `soon`: afterwards, something may be due before the next planned check."""
         answer: T = await self._write(lambda database: work(database, self._moment()), app)
         if soon:
             self._later.set()
@@ -284,8 +285,8 @@ class MessageBoard:
                     write.done.set_result(answer)
 
     def _answers(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
-        """Perform the writes together. If one of them causes a failure, perform each half separately, so that few
-        transactions find the one at fault."""
+        """Perform the writes together, and return their results. If one of them causes a failure, perform each half
+        separately, so that few transactions find the one at fault."""
         try:
             return self._together(works)
         except Exception as error:
@@ -297,7 +298,8 @@ class MessageBoard:
         return [*self._answers(works[:half]), *self._answers(works[half:])]
 
     def _together(self, works: Sequence[MessagePost | Callable[[Database], Any]]) -> list[Any]:  # or reasons
-        """Perform the writes in order. A write is rejected before it has written anything, so the others are valid."""
+        """Perform the writes in order, and return their results. A write is rejected before it has written anything, so
+        the others are valid."""
         answers: list[Any] = [None] * len(works)
         posts = {n: work for n, work in enumerate(works) if isinstance(work, MessagePost)}
         with self._writer.transaction():

@@ -301,7 +301,7 @@ def _waiting(database: Database, held: holders.HeldLease) -> set[str]:
 def _checked(
     database: Database, held: holders.HeldLease, outcome: holders.Outcome, moment: holders.LeaseMoment
 ) -> _PartitionReport:
-    """Check an outcome, without writing anything. Raise InvalidPost."""
+    """Check an outcome, without writing anything, and return what can be recorded. Raise InvalidPost."""
     named = {*outcome.done, *(one.message_id for one in outcome.failed)}
     ahead = sorted(position_of(id) for id in named if position_of(id) > held.at)
     _check(database, held, named, ahead, _waiting(database, held), moment)

@@ -155,8 +155,8 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
 def stream(
     site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, still: Callable[[], bool]
 ) -> ServerSentEvents:
-    """Stream the messages behind the page's position and every later one, in order within each partition. End when
-    `still` says that the caller would no longer be admitted."""
+    """Return a stream of the messages behind the page's position and every later one, in order within each partition.
+    End when `still` says that the caller would no longer be admitted."""
 
     async def events() -> AsyncIterator[Event]:
         places: dict[int, Position] = {}

@@ -140,7 +140,8 @@ class PartitionRunner:
     # --- in order
 
     async def _page(self) -> bool:
-        """Try messages that were never started; mark them as begun once the first has its slot."""
+        """Try messages that were never started; mark them as begun once the first has its slot. Return whether to
+        continue."""
         size = max(self._processor.pace.page, self._policy.batch)
         page = await self._processor.source.read(self.partition, steps.position(self.now), size)
         if not page or self.leaving:
@@ -188,7 +189,7 @@ class PartitionRunner:
     # --- one by one
 
     async def _alone(self) -> bool:
-        """Try the next message that may have been started, or has failed."""
+        """Try the next message that may have been started, or has failed. Return whether to continue immediately."""
         if self._processor.now_ms() < self._not_before_ms:
             return False
         page = await self._processor.source.read(self.partition, steps.position(self.now), 1)

@@ -115,8 +115,8 @@ def time_of(at: Position) -> str:
 async def steer(
     store: Store, app: Application, partition: QueuePartition, *, paused: bool | None = None, seek: str | None = None
 ) -> Control:
-    """Change the control record of a partition; arguments that are not given leave it unchanged. Raise LookupError
-    if there is no such partition, or StoreError."""
+    """Change the control record of a partition, and return it; arguments that are not given leave it unchanged. Raise
+    LookupError if there is no such partition, or StoreError."""
     place = app.controls(partition)
 
     async def body(txn: Txn) -> Control:

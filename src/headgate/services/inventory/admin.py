@@ -98,7 +98,7 @@ class Admin:
         return found, last(read[limit - 1].path) if len(read) > limit else ""
 
     async def create_partition(self, caller: model.Caller, partition: model.Partition) -> tuple[model.Partition, int]:
-        """Create a partition. Raise AlreadyExists if the name or uuid is taken."""
+        """Create a partition; return it with its generation. Raise AlreadyExists if the name or uuid is taken."""
         self.allow(caller)
         names.name(partition.name, "name of a partition")
         record = self._places.partitions.by_uuid(partition.uuid).record
@@ -118,7 +118,7 @@ class Admin:
     async def rename_partition(
         self, caller: model.Caller, uuid: str, new_name: str, expected_generation: int = 0
     ) -> tuple[model.Partition, int]:
-        """Rename a partition. Raise NotFound, AlreadyExists or Stale."""
+        """Rename a partition; return it with its generation. Raise NotFound, AlreadyExists or Stale."""
         self.allow(caller)
         names.name(new_name, "name of a partition")
         record = self._places.partitions.by_uuid(uuid).record
@@ -259,7 +259,8 @@ class Admin:
     async def set_definition(
         self, caller: model.Caller, place: DefinitionScope, definition: model.Definition
     ) -> model.Definition:
-        """Set a definition, replacing the one with the same scope. Raise Invalid, Unmet or AlreadyExists.
+        """Set a definition, replacing the one with the same scope, and return it. Raise Invalid, Unmet or
+        AlreadyExists.
 
         The caller's roles are those in the partition of the scope.
         """
@@ -331,7 +332,8 @@ class Admin:
         await self._journal.begin()
 
     async def _commit(self, caller: model.Caller, body: Callable[[Txn], Awaitable[T]]) -> T:
-        """Commit with an entry in the journal. Raise Stale if concurrent writes keep interfering."""
+        """Commit `body` with an entry in the journal, and return its result. Raise Stale if concurrent writes keep
+        interfering."""
 
         # Without an entry in the journal, other servers would keep outdated entries in their caches.
         async def journaled(txn: Txn) -> T:

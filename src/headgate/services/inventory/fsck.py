@@ -117,8 +117,8 @@ def _decoded(places: InventoryMap, entry: Entry, uuid: str) -> Partition | Objec
 def _expect(
     places: InventoryMap, records: _Records, expected: dict[str, tuple[bytes, str]]
 ) -> Iterator[InventoryFinding]:
-    """Fill `expected` with the index entries that should exist: path to value and the uuid of the record that
-    requires it."""
+    """Fill `expected` with the index entries that should exist (path -> value, uuid of the record that requires it),
+    and yield the findings that no repair can fix."""
     for partition in records.partitions.values():
         name = places.partitions.by_name(partition.name).record
         # No repair can determine which of the two should keep the name.

@@ -38,8 +38,8 @@ class HealthMonitor:
         self._inventory = inventory
 
     async def report(self, caller: Caller, uuid: str, why: str) -> ObjectHealth:
-        """Record that an object is healthy or, if `why` is not empty, its failure. Raise PermissionDenied, NotFound,
-        Invalid."""
+        """Record that an object is healthy or, if `why` is not empty, its failure; return its health. Raise
+        PermissionDenied, NotFound, Invalid."""
         self._inventory.admin.allow(caller)
         names.value(why, "reason")
         await self._inventory.get(caller, uuid)
@@ -85,7 +85,7 @@ class HealthMonitor:
         well: bool = False,
         guards: Sequence[At] = (),
     ) -> ObjectHealth:
-        """Write the new health of an object, if it differs and the object still exists."""
+        """Write the new health of an object, if it differs and the object still exists; return the health."""
         places, now_ms = self._inventory.places, self._inventory.clock()
         for _ in range(ATTEMPTS_MAX):
             before, probed, (object, *others) = await self._read(uuid)

@@ -126,8 +126,8 @@ class Quotas:
         self._store, self._places = inventory.facts.store, inventory.places.leases.quotas
 
     async def set(self, caller: Caller, quota: Quota) -> Quota:
-        """Set the quota, replacing one of the same name. Raise Invalid, PermissionDenied, or Unmet if there are too
-        many."""
+        """Set the quota, replacing one of the same name, and return it. Raise Invalid, PermissionDenied, or Unmet if
+        there are too many."""
         self._inventory.admin.allow(caller)
         check_quota(quota)
         if quota.search:

@@ -57,8 +57,8 @@ class CloudAccount:
         return self._quiet_until_s
 
     async def ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Call the cloud. Raise LaunchFailed, OverQuota, CloudUnavailable; any other error of a driver counts as no
-        answer."""
+        """Call the cloud, and return the result. Raise LaunchFailed, OverQuota, CloudUnavailable; any other error of a
+        driver counts as no answer."""
         self._check()
         now_s = asyncio.get_running_loop().time()
         # Each caller takes the next free time slot, so the order is fair without a queue; a cancelled caller only

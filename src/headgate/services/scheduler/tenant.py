@@ -159,7 +159,8 @@ class TenantRunner:
 
     async def _trigger(self, guard: At) -> bool:
         """Forward trigger events to the pipelines that they may concern, taking projects in turn, and stop after those
-        that change configuration. An event is removed once all pipelines have it."""
+        that change configuration. An event is removed once all pipelines have it. Return whether any event was
+        handled."""
         state = state_of(self._context, self._tenant.name)
         waiting = () if state.trigger_queue_paused else self._triggers.waiting(BRANCHES_MAX)
         if not waiting:
@@ -201,8 +202,8 @@ class TenantRunner:
         return True
 
     def _forward(self, event: TriggerEvent) -> Iterable[TurnPart]:
-        """Forward an event to the pipelines that it triggers. Events about patchsets go to all pipelines, because any
-        may contain an older patchset; updates of a branch go to all dependent pipelines."""
+        """Return operations that forward an event to the pipelines that it triggers. Events about patchsets go to all
+        pipelines, because any may contain an older patchset; updates of a branch go to all dependent pipelines."""
         news = event.kind in (EventKind.PROPOSED, EventKind.ABANDONED)
         moved = event.kind is EventKind.REF_UPDATED
         for name, pipeline in self._configuration.layouts.landed.pipelines.items():
@@ -211,8 +212,8 @@ class TenantRunner:
         yield from self._answer(event)
 
     def _answer(self, event: TriggerEvent) -> Iterable[TurnPart]:
-        """Report on a proposal or approval on plain git that no pipeline enqueues, with a note and an entry in the
-        history."""
+        """Return operations that report on a proposal or approval on plain git that no pipeline enqueues, with a note
+        and an entry in the history."""
         if event.shared or event.change.number or event.kind not in (EventKind.PROPOSED, EventKind.APPROVED):
             return
         layout, context, tenant = self._configuration.layouts.landed, self._context, self._tenant.name

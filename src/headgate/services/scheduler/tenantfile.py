@@ -225,7 +225,7 @@ class VanishedTenant:
                 await tell(self._context, waiting.event.result, ManagementResult(False, why))
 
     def _aside(self) -> list[TurnPart]:
-        """Delete the tenant's entries in the quarantine, which can no longer be retried."""
+        """Return operations that delete the tenant's entries in the quarantine, which can no longer be retried."""
         place = self._context.map.quarantine
         pieces = list[TurnPart]()
         for entry in self._context.mirror.under(place.records.path):
@@ -236,7 +236,8 @@ class VanishedTenant:
         return pieces
 
     def _holds(self) -> list[TurnPart]:
-        """Delete requests to hold its builds; their machines are released once the requests are gone."""
+        """Return operations that delete requests to hold its builds; their machines are released once the requests are
+        gone."""
         map, mirror = self._context.map, self._context.mirror
         own = [one for one in hold_requests(map, mirror) if one.tenant == self._name]
         return [TurnPart([map.hold_requests(one.id).record.delete()]) for one in own]

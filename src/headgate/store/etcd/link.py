@@ -170,7 +170,7 @@ class EtcdLink:
     async def stream(
         self, channel: aio.Channel, method: str, response_type: type[M]
     ) -> aio.StreamStreamCall[Message, M]:
-        """Begin a stream on an established connection. Raise StoreError or AioRpcError."""
+        """Begin a stream on an established connection, and return the call. Raise StoreError or AioRpcError."""
         self.traffic.requests += method != KEEP_ALIVE
         await self._authenticated(channel, lambda c: _nothing())
         call = channel.stream_stream(

@@ -274,9 +274,9 @@ class ZooKeeperLeaseTerm:
         self._renewed_s = asyncio.get_running_loop().time()
 
     async def multi(self, parts: Sequence[ZooKeeperOperation]) -> connection.ZooKeeperMultiResult:
-        """Send a multi on the lease's connection. Raise SessionLost; Unavailable if nothing was sent;
-        ZooKeeperConnectionLost if the outcome is unknown. In the last case, everything in flight has been applied or
-        dropped by then, provided that the servers are reachable."""
+        """Send a multi on the lease's connection, and return its result. Raise SessionLost; Unavailable if nothing was
+        sent; ZooKeeperConnectionLost if the outcome is unknown. In the last case, everything in flight has been applied
+        or dropped by then, provided that the servers are reachable."""
         link = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_S):

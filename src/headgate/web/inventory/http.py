@@ -320,7 +320,7 @@ def _flags(fields: dict[str, Any], message: Message) -> dict[str, Any]:  # JSON
 
 
 async def _stream(messages: AsyncIterator[Message]) -> rest.StreamResponse:
-    """Stream one line of JSON per message. If the call fails before the first one, raise its error."""
+    """Return a stream with one line of JSON per message. If the call fails before the first one, raise its error."""
     # The HTTP status can be chosen only before the first piece; a later error becomes a line of the stream.
     first = await anext(messages)
 

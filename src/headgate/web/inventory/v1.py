@@ -92,7 +92,7 @@ class Additions:
         return pb.ApplyResponse(objects=[message(*one) for one in written.objects], revision=written.revision)
 
     async def _in_parts(self, caller: model.Caller, request: pb.ApplyRequest) -> pb.ApplyResponse:
-        """Perform each step on its own, and report those that failed. Raise Invalid for a malformed request."""
+        """Perform each step on its own, and return the outcome of each. Raise Invalid for a malformed request."""
         if request.validate_only:
             raise names.Invalid("validate_only and in_parts are mutually exclusive")
         if not request.steps:

@@ -76,8 +76,8 @@ class ConnectionAdmission:
         return cls(now, max(10, min(CONNECTIONS_MAX, allowed)))
 
     def enter(self, transport: asyncio.Transport, host: str) -> AdmittedConnection:
-        """Admit a connection. If that exceeds a limit, close one first: the oldest idle one of this peer if it has too
-        many, otherwise of the peer with the most."""
+        """Admit a connection, and return its record. If that exceeds a limit, close one first: the oldest idle one of
+        this peer if it has too many, otherwise of the peer with the most."""
         # An upgrade to a websocket admits the same transport a second time, with another protocol.
         known = self._places.pop(id(transport), None)
         if known is not None:

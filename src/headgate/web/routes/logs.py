@@ -160,7 +160,7 @@ async def console(socket: rest.WebSocket, site: Site, tenant: str) -> None:
 
 
 def _cut(reason: str) -> str:
-    """Cut a close reason to the size that a close frame can hold."""
+    """Return a close reason, cut to the size that a close frame can hold."""
     # The cut may split a character; the incomplete rest would make the close frame invalid UTF-8.
     return reason.encode()[:REASON_MAX_BYTES].decode(errors="ignore")
 

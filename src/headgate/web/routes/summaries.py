@@ -191,7 +191,7 @@ def _instant(text: str | None) -> str:
 
 
 def _legal(text: str) -> str:
-    """Remove the characters that XML does not allow."""
+    """Return the text without the characters that XML does not allow."""
     # Subjects and messages come from commits, and one control character would make the entire feed unreadable.
     return "".join(
         c for c in text if c in "\t\n" or (c >= " " and c not in "\ufffe\uffff" and not "\ud800" <= c <= "\udfff")

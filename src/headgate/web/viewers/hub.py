@@ -113,7 +113,7 @@ class ViewerHub:
     # --- what the parent process sends
 
     def _hear(self) -> bool:
-        """Return whether the parent process is still connected."""
+        """Handle the messages of the parent process; return whether it is still connected."""
         with contextlib.suppress(BlockingIOError):
             while True:
                 # The kernel ends a read at bytes that carry a descriptor, so one read never returns more than one.

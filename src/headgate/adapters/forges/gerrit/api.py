@@ -134,8 +134,8 @@ class GerritRest:
         await self._post(f"changes/{number}/revisions/{revision}/review", body)
 
     async def submit(self, number: int, revision: str) -> entities.ChangeInfo:
-        """Submit exactly this revision; GerritConflict: it is not the current one, or cannot be submitted. Raise
-        GerritAway, GerritRefused."""
+        """Submit exactly this revision, and return the change as it is then. Raise GerritConflict: it is not the
+        current one, or cannot be submitted. Raise GerritAway, GerritRefused."""
         await self._post(f"changes/{number}/revisions/{revision}/submit", {})
         return await self.change(number)
 

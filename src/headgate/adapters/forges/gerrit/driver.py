@@ -252,7 +252,7 @@ def cut(text: str) -> str:
 async def submit(
     rest: api.GerritRest, mirror: MirrorRepository, work: LandRequest, change: Change
 ) -> forge.MergeLanded | forge.NotLanded:
-    """Have Gerrit merge the change.  Raise GerritAway, GitError."""
+    """Have Gerrit merge the change, and return the outcome. Raise GerritAway, GitError."""
     try:
         info = await rest.change(int(change.number))
     except api.GerritNotThere as error:
@@ -285,7 +285,7 @@ def _why(change: Change, error: api.GerritConflict) -> str:
 
 
 async def _landed(mirror: MirrorRepository, work: LandRequest, change: Change) -> forge.MergeLanded:
-    """Compare the branch with the tested commit."""
+    """Compare the branch with the tested commit, and return the landing."""
     head, tested = await _head(mirror, change), forge.tested_tree(work, change)
     if not tested:
         return forge.MergeLanded(head)

@@ -154,8 +154,8 @@ class GitLabClient(rest.Rest):
             ) from error
 
     async def change(self, method: str, project: str, path: str, content: Mapping[str, Any]) -> rest.ForgeResponse:
-        """Write to a project (canonical name), even if it was renamed: GitLab redirects reads, but not writes. Raise
-        the errors of `get`."""
+        """Write to a project (canonical name), even if it was renamed, and return the response: GitLab redirects reads,
+        but not writes. Raise the errors of `get`."""
         place = self.account.path(project)
         try:
             return await self.write(method, self.key, place + path, content)

@@ -318,7 +318,7 @@ class GitLabLander:
     # --- result of the merge
 
     async def _landed(self, work: LandRequest, change: Change, merge_request: MergeRequestData) -> forge.MergeLanded:
-        """Compare the branch with the tested commit by git, since the API provides no trees."""
+        """Compare the branch with the tested commit by git, since the API provides no trees. Return the landing."""
         commit = str(
             merge_request.get("merge_commit_sha") or merge_request.get("squash_commit_sha") or merge_request["sha"]
         )

@@ -204,7 +204,8 @@ class PagureLander:
         )
 
     async def _landed(self, work: LandRequest, change: Change) -> forge.MergeLanded:
-        """Compare the branch with the tested commit by git, since Pagure does not report the merge commit."""
+        """Compare the branch with the tested commit by git, since Pagure does not report the merge commit. Return the
+        landing."""
         commit = await self._branches.merge_of(change.project, change.branch, change.commit)
         wanted = forge.tested_tree(work, change)
         if not commit or not wanted:

@@ -68,8 +68,8 @@ async def watch(git_dirs: GitDirs, stir: Callable[[str], None], retry_s: float) 
 
 
 def _identities(dirs: Mapping[str, Path]) -> dict[str, _Identity]:
-    """Identify directories. A new directory at the same path may reuse the inode number, but its file `config` is
-    newer."""
+    """Return the identities of directories. A new directory at the same path may reuse the inode number, but its file
+    `config` is newer."""
     found = {}
     for project, path in dirs.items():
         try:

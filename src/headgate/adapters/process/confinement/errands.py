@@ -224,7 +224,7 @@ def _hold(other: socket.socket, program: subprocess.Popen[bytes] | None) -> None
 
 
 def _started(command: Sequence[str], output: socket.socket) -> subprocess.Popen[bytes]:
-    """Start a program in a new session, with its output to a socket.  Raise OSError."""
+    """Start a program in a new session, with its output to a socket, and return the process. Raise OSError."""
     return subprocess.Popen(
         [_found(command[0]), *command[1:]],
         stdin=subprocess.DEVNULL,

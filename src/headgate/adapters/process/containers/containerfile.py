@@ -114,7 +114,7 @@ class Recipe:
         return {_named(line, name): self._substituted(line, value) for name, _, value in pairs}
 
     def _substituted(self, line: int, text: str) -> str:
-        """Replace the variables in a string with their values so far.  Raise BadFile if it becomes too long."""
+        """Return a string with its variables replaced by their values so far. Raise BadFile if it becomes too long."""
         known = {**self._arguments, **self.environment}
         found = _VARIABLE.sub(
             lambda m: "$" if m[0] == "\\$" else known.get(m["plain"] or m["name"]) or m["default"] or "", text.strip()

@@ -124,7 +124,8 @@ class UploadLife:
         return await self.files.fetch(one.file.url, one.file.sha256)
 
     async def _withdraw(self, account: CloudAccount, cloud: clouds.ImageCloud, one: ImageUpload) -> float:
-        """Delete the upload from the cloud; failures are retried until nothing is left. Raise CloudUnavailable."""
+        """Delete the upload from the cloud; failures are retried until nothing is left. Return the seconds until the
+        next step. Raise CloudUnavailable."""
         if busy := await self._users(one):
             await self._waits(one.id, f"{busy} machines were created from it")
             return USED_S

@@ -282,8 +282,8 @@ class Choosing:
     # --- waiting requests
 
     def _wait(self, request: NodeRequest, lacks: Sequence[Lack], wait: NodeWait | None, own: int) -> Later:
-        """Reserve room for the request at one of the providers that could serve it: the same one in each pass, if that
-        is still possible. `own` is the number of machines that it has."""
+        """Reserve room for the request, and return why it waits. The room is at one of the providers that could serve
+        it: the same one in each pass, if that is still possible. `own` is the number of machines that it has."""
         why = "; ".join(dict.fromkeys(one.why for one in lacks if one.why))
         shared = any(one.shared for one in lacks)
         able = [one for one in lacks if one.plan is not None or one.hosts]

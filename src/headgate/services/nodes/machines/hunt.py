@@ -104,7 +104,8 @@ class Hunt:
             await self._ledger.commit([_as_read(self._ledger, record.path)], [record.put(now)])
 
     async def _hunted(self, where: Where, provider: Mapping[str, Any], needed: bool) -> float:
-        """Check one account; forget it if it is no longer configured and has not had our resources for a while."""
+        """Check one account; forget it if it is no longer configured and has not had our resources for a while. Return
+        the seconds until the next check."""
         connection, region = where
         try:
             self._hunting.forget()

@@ -173,7 +173,8 @@ class Life:
         return 0.0
 
     async def _learn_keys(self, node: MadeNode) -> float:
-        """Learn the host keys of a created machine; raise LaunchFailed if it takes too long."""
+        """Learn the host keys of a created machine, and return the seconds until the next step. Raise LaunchFailed if
+        it takes too long."""
         host, keys = node.host, ""
         if host is not None and _is_scanned(node):
             try:
@@ -224,7 +225,8 @@ class Life:
         return WATCH_S
 
     async def _remove(self, account: CloudAccount, node: MadeNode) -> float:
-        """Delete the machine; failures are retried until nothing is left. Raise CloudUnavailable."""
+        """Delete the machine; failures are retried until nothing is left. Return the seconds until the next step. Raise
+        CloudUnavailable."""
         if any(self.ledger.node(id) is not None for id in slot_ids(node)):
             return POLL_S  # a build may still have one of its slots
         try:

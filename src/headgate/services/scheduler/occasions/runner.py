@@ -222,7 +222,7 @@ class OccasionRunner:
         heads: dict[str, dict[str, dict[str, str]]],
         guard: At,
     ) -> bool:
-        """Check the partitions of one trigger in turn."""
+        """Check the partitions of one trigger in turn; return whether any of them had something new."""
         took = False
         for partition in await self._watched.partitions(bound.trigger):
             key = bound.place(partition)

@@ -132,8 +132,8 @@ class ZooKeeperLink(asyncio.Protocol):
             raise ZooKeeperRefused(f"user {user!r} was refused: unknown to the servers, or the password is wrong")
 
     def call(self, kind: jute.Do, body: bytes = b"") -> asyncio.Future[Reply]:
-        """Send a request immediately. The future fails with ZooKeeperConnectionLost if the connection ends first, and
-        with ZooKeeperRefused if the server requires a login before."""
+        """Send a request immediately, and return the future of its reply, which fails with ZooKeeperConnectionLost if
+        the connection ends first, and with ZooKeeperRefused if the server requires a login before."""
         found: asyncio.Future[Reply] = self._loop.create_future()
         frame_bytes = len(body) + 12
         # The server would close the connection instead of answering, and all other requests would fail with it.

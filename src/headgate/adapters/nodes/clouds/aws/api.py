@@ -82,7 +82,7 @@ class Ec2:
         """Instance type -> virtual cores and memory in MiB, which never change."""
 
     async def call(self, action: str, arguments: query.Arguments) -> dict[str, Any]:
-        """Call an action of EC2. Raise AwsRefused, OverQuota, CloudUnavailable."""
+        """Call an action of EC2, and return its parsed response. Raise AwsRefused, OverQuota, CloudUnavailable."""
         body = query.form(action, VERSION, arguments)
         # Expired keys are discarded in `_call`, so the second attempt uses new ones.
         try:

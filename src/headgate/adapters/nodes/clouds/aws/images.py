@@ -246,7 +246,8 @@ class AwsImages:
 
     @understood
     async def withdraw(self, wanted: clouds.WantedImage, state: clouds.State) -> bool:
-        """Delete the image, snapshots, imports and object of the upload, whatever their state."""
+        """Delete the image, snapshots, imports and object of the upload, whatever their state; return True once nothing
+        is left."""
         task = self._working.pop(wanted.upload, None)
         if task is not None:
             await end(task)

@@ -1,5 +1,4 @@
-"""Sign requests to AWS, encode arguments as forms, decode XML responses, and translate errors into those of the
-port."""
+"""Sign requests to AWS, encode arguments as forms, decode XML responses, and translate errors to those of the port."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Kubernetes:
 
     @understood
     async def remove(self, wanted: clouds.MachineSpec, state: clouds.State) -> bool:
-        """Delete the node's namespace, with everything that was made for it."""
+        """Delete the node's namespace, with everything that was made for it; return True once it is gone."""
         try:
             found = await self._api.get(self._spaces(objects.name_of(wanted.node)))
         except KubernetesRefused as refused:

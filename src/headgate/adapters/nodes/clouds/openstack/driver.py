@@ -291,7 +291,8 @@ async def _heard(call: Awaitable[T]) -> T:
 
 
 async def _as_itself(call: Awaitable[T]) -> T:
-    """Await a call for one resource. Translate errors that are not about this resource into CloudUnavailable."""
+    """Return the result of a call for one resource. Translate errors that are not about this resource into
+    CloudUnavailable."""
     try:
         return await call
     except (clouds.OverQuota, api.NoService) as error:
@@ -299,8 +300,8 @@ async def _as_itself(call: Awaitable[T]) -> T:
 
 
 async def _as_away(call: Awaitable[T]) -> T:
-    """Await a call that is not about one node. Translate all its errors into CloudUnavailable, so that it is
-    repeated."""
+    """Return the result of a call that is not about one node. Translate all its errors into CloudUnavailable, so that
+    it is repeated."""
     try:
         return await call
     except (clouds.LaunchFailed, clouds.OverQuota, api.NoService) as error:
