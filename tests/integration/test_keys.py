@@ -27,6 +27,7 @@ from headgate.store.sqlite import SqliteBackend
 from headgate.store.store import Store
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
+from headgate.testing.servers.program import free_ports
 from headgate.web.app import create_app
 from headgate.web.site import Site
 
@@ -51,7 +52,7 @@ def here(tmp_path: Path) -> Path:
 def settings(here: Path, password: str) -> None:
     (here / "headgate.conf").write_text(
         f"[scheduler]\ntenant_config = tenants.yaml\n[connection hub]\nbaseurl = repos\n"
-        f"[keystore]\npassword = {password}\n"
+        f"[keystore]\npassword = {password}\n[web]\nport = {free_ports(1)[0]}\n"
     )
 
 
