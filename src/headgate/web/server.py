@@ -284,6 +284,7 @@ def _configured(app: Any) -> uvicorn.Config:  # ASGI
         proxy_headers=False,
         server_header=False,
         log_level="warning",
+        timeout_keep_alive=connections.IDLE_MAX_S,
         timeout_graceful_shutdown=1,
         lifespan="off",
     )

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
@@ -17,7 +18,7 @@ from headgate.web.peers.connections import (
     ConnectionAdmission,
     peer_of,
 )
-from headgate.web.server import ADMISSION, HttpProtocol
+from headgate.web.server import ADMISSION, HttpProtocol, _configured
 
 
 class Line:
@@ -37,6 +38,10 @@ class Line:
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def line() -> asyncio.Transport:
@@ -119,6 +124,29 @@ async def test_reading_an_answer_gives_no_more_time_to_send_the_request() -> Non
     protocol.connection_lost(ConnectionAbortedError())
     await asyncio.gather(*state.tasks)
     assert gone([transport]) == [True], "only the body was late"
+
+
+async def test_an_idle_connection_outlives_those_of_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def empty(scope: object, receive: object, send: Callable[[dict[str, object]], Awaitable[None]]) -> None:
+        await send({"type": "http.response.start", "status": 204})
+        await send({"type": "http.response.body"})
+
+    loop, closed_after_s = asyncio.get_running_loop(), list[float]()
+    later = loop.call_later
+
+    def call_later(delay_s: float, *arguments: Any) -> asyncio.TimerHandle:
+        closed_after_s.append(delay_s)
+        return later(delay_s, *arguments)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    state, transport = ServerState(), line()
+    admission = ConnectionAdmission(loop.time)
+    protocol = HttpProtocol(_configured(cast(Any, empty)), state, {ADMISSION: admission})
+    protocol.connection_made(transport)
+    protocol.data_received(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await asyncio.gather(*state.tasks)
+    assert [delay_s for delay_s in closed_after_s if delay_s > 60] == closed_after_s != []
+    protocol.connection_lost(None)
 
 
 def test_addresses_that_one_peer_may_choose_among_are_one_peer() -> None:

@@ -24,8 +24,8 @@ from headgate.queueing.partitions import QueuePartition, parse_partition
 
 TIMEOUT_S = 30.0
 IDLE_MAX_S = 2.0
-"""Time after which an idle connection is not used again: the server closes it after 5 s, and a request that meets the
-close is lost."""
+"""Time after which an idle connection is not used again: servers of earlier releases close it after 5 s, and a request
+that arrives at that moment is lost."""
 SILENCE_MAX_S = 35.0
 """Seconds without data after which a stream counts as broken; the server sends pings more often."""
 QUEUES_PAGE = 1_000

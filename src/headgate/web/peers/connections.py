@@ -29,6 +29,10 @@ HEAD_MAX_S = 10.0
 BODY_MAX_S = 60.0
 STALL_MAX_S = 30.0
 """Limit on the time for which a peer does not read what is sent to it."""
+IDLE_MAX_S = 75
+"""Time after which an idle connection is closed. Common proxies, load balancers and clients reuse idle connections for
+at most 60 s; a request that arrives as the server closes its connection is lost, and its sender does not know whether
+it had an effect."""
 CLOSE_MAX_S = 5.0
 UNREAD_MAX_S = 5.0
 """Limit on the time for the rest of a body to arrive after the response was sent."""
