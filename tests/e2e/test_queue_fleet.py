@@ -66,7 +66,7 @@ async def _disturbed(
     assert costs["a fourth worker joins"].moved == 6 and costs["and continues"].moved <= 9
     assert costs["one is killed (-9)"].moved <= 7
     assert costs["the store's leader is killed"].moved == 0
-    assert costs["a fourth worker joins"].repeated == costs["one is asked to stop"].repeated == 0
+    assert costs["a fourth worker joins"].repeated == costs["one is terminated"].repeated == 0
     findings = check(entries, [StoreTree(ROOT, QueueMap)])
     assert not findings.unknown and not findings.undecodable, findings.text()
     await backend.close()

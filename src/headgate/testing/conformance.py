@@ -92,7 +92,7 @@ class Conformance:
         written = await backend.commit([], [types.Append("/q", str(n).encode()) for n in range(12)])
         assert [entry.value for entry in await backend.list("/q")] == [entry.value for entry in written if entry]
 
-    async def test_the_whole_tree_can_be_listed(self, backend: types.Backend) -> None:
+    async def test_a_list_of_the_root_has_the_entire_tree(self, backend: types.Backend) -> None:
         await backend.commit([], [types.Put(path, path.encode()) for path in PATHS])
         assert {entry.path for entry in await backend.list("")} == set(PATHS)
 

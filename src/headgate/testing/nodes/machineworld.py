@@ -70,14 +70,14 @@ def label(name: str, **settings: Any) -> FlatLabel:
     return FlatLabel(name, configuration, {"connection-type": "ssh"}, {}, digest=name)
 
 
-def providers(chance: random.Random, kept_most: int = 1) -> list[FlatProvider]:
-    """Return two providers in one account and one in another, each with some of the labels. At most `kept_most`
+def providers(chance: random.Random, ready_max: int = 1) -> list[FlatProvider]:
+    """Return two providers in one account and one in another, each with some of the labels. At most `ready_max`
     machines of a label are kept ready."""
     small, large, east = label("small", aliases=["tiny"]), label("large"), label("east")
     again = label("again", reuse=True)
     packed = label("packed", slots=SLOTS["packed"], **chance.choice(({}, {"max-age": 300}, {"max-ready-age": 60})))
     shared = label("shared", slots=SLOTS["shared"], reuse=True)
-    ready = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(kept_most + 1), digest="small")
+    ready = FlatLabel("small", small.label, small.image, small.flavor, chance.randrange(ready_max + 1), digest="small")
     one, two = (_zoned(name) for name in ("p/one", "p/two"))
     return [
         FlatProvider("p/one", "west", "sky", (ready, large, packed, *one), limits={"instances": float(PROVIDER_MAX)}),

@@ -364,7 +364,7 @@ def disturbances(fleet: QueueFleet, lead_dies: Disturbance) -> dict[str, tuple[D
     async def goes_on() -> None:
         os.kill(fleet.workers[1].pid, signal.SIGCONT)
 
-    async def asked_to_stop() -> None:
+    async def terminated() -> None:
         fleet.workers[1].terminate()
 
     return {
@@ -372,6 +372,6 @@ def disturbances(fleet: QueueFleet, lead_dies: Disturbance) -> dict[str, tuple[D
         "one is killed (-9)": (killed, 3),
         "one is stopped past its session": (stopped, 2),
         "and continues": (goes_on, 3),
-        "one is asked to stop": (asked_to_stop, 2),
+        "one is terminated": (terminated, 2),
         "the store's leader is killed": (lead_dies, 2),
     }

@@ -220,7 +220,7 @@ class SimGit:
         change, world = part.change, self.world
         if change.key not in world.open or world.open[change.key].change.commit != change.commit:
             return f"{change.key} is no longer proposed", False
-        if not _still_said(part, world.open[change.key]):
+        if not _still_approved(part, world.open[change.key]):
             return f"the approval of {change.key} was withdrawn", False
         head = made = world.heads[change.project]
         of = next(item.item for item in state.chain if item.commit == change.commit)
@@ -233,7 +233,7 @@ class SimGit:
         return "", made != part.commit
 
 
-def _still_said(work: works.Landing, now: ChangeState) -> bool:
+def _still_approved(work: works.Landing, now: ChangeState) -> bool:
     """Return whether the server still holds the approvals that a landing needs, and no veto that counts."""
     refs = {word.ref for word in now.approvals if word.commit == work.change.commit}
     return not (work.approved and not now.is_approved) and refs >= set(work.leases) and not (work.vetoed and now.vetoes)

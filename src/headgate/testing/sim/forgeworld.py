@@ -241,11 +241,11 @@ class HubJudge(StoreJudge):
             if key not in successes or successes[key].change.commit != commit:
                 raise InvariantBroken(f"{key} landed as {commit}, but no report says so")
         for pull in self._hub.pulls.values():
-            self._checked_no_more_than_asked(pull)
+            self._forbid_unrequested_checks(pull)
         if aside := [entry.value for entry in self._tree.under(self._map.quarantine.path)]:
             raise InvariantBroken(f"set aside: {aside}")
 
-    def _checked_no_more_than_asked(self, pull: SimPull) -> None:
+    def _forbid_unrequested_checks(self, pull: SimPull) -> None:
         news = ("opened", "changed", "reopened")
         requested = sum(one.action in (*news, "comment") for _, one in pull.happened)
         requested += sum(one.action in news for needed in self._hub.needs(pull) for _, one in needed.happened)

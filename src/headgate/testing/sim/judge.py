@@ -108,7 +108,7 @@ class StoreJudge(WrappedBackend):
         """Item of the gate -> its position among all that were ever queued."""
         self._builds: dict[str, str] = {}
         """Build that is to run -> its request; both are paths."""
-        self.turns_are_whole = True
+        self.turns_are_atomic = True
         """Whether each turn is one commit, so that no other state exists between decisions that it makes together."""
         self.commits = 0
 
@@ -138,7 +138,7 @@ class StoreJudge(WrappedBackend):
             elif entry.path.startswith(self._requests):
                 suspects.append(self._build_of(entry))
                 # Between the commits of one turn, the number may be too large for a moment.
-                if self.turns_are_whole:
+                if self.turns_are_atomic:
                     self._no_more_run_than_may_hold()
             elif entry.path.startswith(self._queues):
                 for item in self._pipelines["gate"].queue("any").record.decode(entry.value).items:
@@ -146,7 +146,7 @@ class StoreJudge(WrappedBackend):
             elif entry.path.startswith(self._items) and "/" not in (item := entry.path.removeprefix(self._items)):
                 if self._pipelines["gate"].item("any").record.decode(entry.value).epilogue:
                     self._epilogues.add(item)
-                if self.turns_are_whole:
+                if self.turns_are_atomic:
                     suspects += [build for build in self._builds if build.startswith(f"{entry.path}/")]
             elif entry.path == self._semaphore.path:
                 self._no_more_than_may_hold(entry)

@@ -77,8 +77,8 @@ APART = {
     "merger": frozenset({"merger"}),
 }
 """Kind of process -> the components it runs."""
-WHOLE = {"gate": frozenset.union(*APART.values())}
-WHOLE_EVERY = 5
+SINGLE = {"gate": frozenset.union(*APART.values())}
+SINGLE_EVERY = 5
 """Of this many seeds, every other one has a single process with all components, as `headgate run` has."""
 
 
@@ -154,11 +154,11 @@ class Simulation:
         judge = self.judge(store, world, notes)
         # A generator of its own for each question: one more draw somewhere must not change every world.
         cut = random.Random(f"cut {self.seed}").randrange(1, CUT_OPS_MAX)
-        judge.turns_are_whole = self.seed % CUT_EVERY != 1
-        ops_max = COMMIT_OPS_MAX if judge.turns_are_whole else cut
+        judge.turns_are_atomic = self.seed % CUT_EVERY != 1
+        ops_max = COMMIT_OPS_MAX if judge.turns_are_atomic else cut
         processes = self.processes(self, world, judge, notes, chance, stop, ops_max)
-        together = self.seed % WHOLE_EVERY % 2
-        kinds = list(WHOLE) if together else [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
+        together = self.seed % SINGLE_EVERY % 2
+        kinds = list(SINGLE) if together else [kind for kind in APART for _ in range(1 + (chance.random() < 0.3))]
         tasks = [asyncio.ensure_future(processes.run(kind, f"{kind}{n}")) for n, kind in enumerate(kinds)]
         story = asyncio.ensure_future(asyncio.sleep(0) if self.quiet else self.people(world, chance, judge))
         try:
@@ -277,11 +277,11 @@ async def _until_quiet(
     world: SimWorld, judge: StoreJudge, story: asyncio.Task[None], tasks: list[asyncio.Task[None]]
 ) -> None:
     loop = asyncio.get_running_loop()
-    told_s = 0.0
+    done_s = 0.0
     while not story.done() or judge.left():
         await asyncio.sleep(LOOK_INTERVAL_S)
         # The moment at which people were done; 0 while they still act.
-        told_s = told_s or loop.time() * story.done()
+        done_s = done_s or loop.time() * story.done()
         if world.broken is not None:
             raise world.broken
         for task in (story, *tasks):
@@ -289,7 +289,7 @@ async def _until_quiet(
                 task.result()
         if loop.time() > TIME_MAX_S:
             raise InvariantBroken(f"not quiet after {TIME_MAX_S:.0f} s: {judge.left()[:6]}")
-        if told_s and loop.time() > told_s + SERVED_MAX_S and (unserved := judge.unserved()):
+        if done_s and loop.time() > done_s + SERVED_MAX_S and (unserved := judge.unserved()):
             raise InvariantBroken(f"not served within {SERVED_MAX_S:.0f} s: {unserved[:6]}")
 
 
@@ -313,7 +313,7 @@ class Processes:
             faults = {} if calm else self._faults(mortal=lives > 0)
             lives -= 1
             link = SimLink(self.judge, self.chance, faults, lags=not calm)
-            components = {**APART, **WHOLE}[kind]
+            components = {**APART, **SINGLE}[kind]
             store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
             life = asyncio.ensure_future(self._life(components, name, store, skew_s))
