@@ -158,7 +158,7 @@ async def test_the_same_key_posts_once_and_says_so(api: Api) -> None:
 async def test_a_long_poll_ends_with_the_message(api: Api) -> None:
     await api.queue()
     waiting = asyncio.ensure_future(api.bodies("?wait=20"))
-    metric = "headgate_messages_waiting 1.0"
+    metric = "headgate_queue_requests_waiting 1.0"
     async with asyncio.timeout(DEADLINE_S):
         while metric not in await (await api.http.get("/metrics", headers=AUTH)).text():
             pass
@@ -411,7 +411,7 @@ async def test_the_command_makes_its_own_key_and_ends_when_asked(tmp_path: Path)
 async def waiting(http: aiohttp.ClientSession, url: str) -> float:
     """Requests that wait for messages."""
     async with http.get(f"{url.partition('/v1/')[0]}/metrics") as answer:
-        return float((await answer.text()).partition("\nheadgate_messages_waiting ")[2].split("\n")[0])
+        return float((await answer.text()).partition("\nheadgate_queue_requests_waiting ")[2].split("\n")[0])
 
 
 async def test_a_client_uses_no_connection_that_the_server_is_about_to_close(monkeypatch: pytest.MonkeyPatch) -> None:

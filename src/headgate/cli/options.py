@@ -341,7 +341,7 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "10000",
             "While a message server does not answer, messages of at most this many pipeline turns wait for it; the "
             "same limit applies to each queue connection. Messages beyond it are dropped, logged, and counted in "
-            "`headgate_messages_untold`.",
+            "`headgate_messages_dropped_total`.",
         ),
     },
     "messages": SECTIONS["messages"],

@@ -38,7 +38,7 @@ class Observer(Protocol):
         """Observe that a buildset is now in the history."""
         ...
 
-    def untold(self, to: str, messages: int) -> None:
+    def dropped(self, to: str, messages: int) -> None:
         """Observe that messages for a server were dropped, because too many wait for it or it rejects them."""
         ...
 
@@ -53,7 +53,7 @@ class Nobody:
     def turn(self, tenant: str, pipeline: str, events: int, took_s: float) -> None: ...
     def done(self, work: WorkDone) -> None: ...
     def finished(self, finished: Finished) -> None: ...
-    def untold(self, to: str, messages: int) -> None: ...
+    def dropped(self, to: str, messages: int) -> None: ...
     def shown(self, kind: str, cpu_s: float) -> None: ...
 
 
@@ -75,9 +75,9 @@ class Everybody:
         for one in self._observers:
             one.finished(finished)
 
-    def untold(self, to: str, messages: int) -> None:
+    def dropped(self, to: str, messages: int) -> None:
         for one in self._observers:
-            one.untold(to, messages)
+            one.dropped(to, messages)
 
     def shown(self, kind: str, cpu_s: float) -> None:
         for one in self._observers:

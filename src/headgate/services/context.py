@@ -153,7 +153,7 @@ class Context:
         # The gate continues, because undelivered messages must not stop changes.
         waiting_max = self.settings.waiting_max
         log.error("%s: %s turns already wait to be posted; dropping %s messages", to, waiting_max, messages)
-        self.observer.untold(to, messages)
+        self.observer.dropped(to, messages)
         return []
 
     def remembers(self) -> bool:

@@ -173,4 +173,4 @@ class Publisher:
             # A refusal by one queue must not block the events for the others.
             except PostRefused as refused:
                 log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
-                self.context.observer.untold(NAME, len(bodies))
+                self.context.observer.dropped(NAME, len(bodies))

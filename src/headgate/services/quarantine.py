@@ -140,7 +140,7 @@ class Quarantine:
         full = sum(one.kind == "report" for one in self.all().values()) >= REPORTS_MAX
         if full:
             log.error("the quarantine already has %d undeliverable reports: dropping one", REPORTS_MAX)
-            self._context.observer.untold("reports", 1)
+            self._context.observer.dropped("reports", 1)
         return full
 
     def change(

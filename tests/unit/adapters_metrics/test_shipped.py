@@ -10,10 +10,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from headgate.adapters.metrics.figures import OUTCOMES, REQUESTS, UNTOLD, ProcessMetrics
+from headgate.adapters.metrics.figures import OUTCOMES, RECEIVERS, REQUESTS, ProcessMetrics
 from headgate.map.places import Map
+from headgate.queue.server.answers import MessageMetrics
 from headgate.recipes.mirror import Mirror
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
@@ -55,14 +57,27 @@ def test_series_whose_labels_are_known_begin_at_zero() -> None:
     for request, outcome in product(REQUESTS, OUTCOMES):
         labels = [("outcome", outcome), ("request", request)]
         assert series[f"headgate_store_request_seconds_count{labels}"] == 0
-    for to in UNTOLD:
-        assert series[f"headgate_messages_untold_total{[('to', to)]}"] == 0
+    for to in RECEIVERS:
+        assert series[f"headgate_messages_dropped_total{[('to', to)]}"] == 0
     for kind, state in product(("build", "git"), ("requested", "running", "waiting", "paused")):
         assert series[f"headgate_requests{[('kind', kind), ('state', state), ('zone', '')]}"] == 0
     for kind in ("scheduler", "merger", "executor", "web"):
         labels = [("accepting", "true"), ("kind", kind), ("state", "running")]
         assert series[f"headgate_components{labels}"] == 0
     assert series["headgate_history_queue_length[]"] == 0
+
+
+def test_former_names_have_the_values_of_the_new_ones() -> None:
+    """The page about upgrades lists them; take them out with the release that ends them."""
+    figures, server = ProcessMetrics(), MessageMetrics()
+    figures.dropped("reports", 3)
+    server.waiting.inc(2)
+    lines = figures.text().decode().splitlines()
+    lines += generate_latest(server.registry).decode().splitlines()
+    for name in ("headgate_messages_dropped_total", "headgate_messages_untold_total"):
+        assert f'{name}{{to="reports"}} 3.0' in lines and f"# TYPE {name} counter" in lines
+    for name in ("headgate_queue_requests_waiting", "headgate_messages_waiting"):
+        assert f"{name} 2.0" in lines and f"# TYPE {name} gauge" in lines
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headgate import __version__
+from headgate.adapters.metrics.former import FormerMetric
 from headgate.map.places import Map
 from headgate.map.projects import layout_at
 from headgate.map.records import ComponentRecord, Finished, Quarantined
@@ -32,7 +33,7 @@ _QUICK_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _LONG_S = (1, 5, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400)
 REQUESTS = ("get", "list", "commit", "grant", "keep_alive", "revoke", "get_many", "scan")
 OUTCOMES = ("ok", "conflict", "refused", "unavailable", "given up")
-UNTOLD = ("published events", "published inventory changes", "reports")
+RECEIVERS = ("published events", "published inventory changes", "reports")
 SHOWN = ("request", "stream")
 """Label values that are known in advance: their series begin at zero, so that rates include the first event."""
 
@@ -210,8 +211,8 @@ class ProcessMetrics:
             buckets=_LONG_S,
             registry=registry,
         )
-        self._untold = prometheus.Counter(
-            "headgate_messages_untold",
+        self._dropped = prometheus.Counter(
+            "headgate_messages_dropped",
             "Messages about the gate that were dropped, by receiver.",
             ("to",),
             registry=registry,
@@ -222,12 +223,17 @@ class ProcessMetrics:
             ("kind",),
             registry=registry,
         )
+        registry.register(FormerMetric("headgate_messages_untold", self._dropped))
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Create the series whose labels are known in advance."""
         for kind in SHOWN:
             self._shown.labels(kind)
         for request, outcome in product(REQUESTS, OUTCOMES):
             self._store.labels(request, outcome)
-        for to in UNTOLD:
-            self._untold.labels(to)
+        for to in RECEIVERS:
+            self._dropped.labels(to)
 
     def store(self, request: str, outcome: str, took_s: float) -> None:
         self._store.labels(request, outcome).observe(took_s)
@@ -248,8 +254,8 @@ class ProcessMetrics:
         took_s = max(0, finished.ended_ms - finished.enqueued_ms) / 1000
         self._items.labels(finished.tenant, finished.pipeline, finished.result).observe(took_s)
 
-    def untold(self, to: str, messages: int) -> None:
-        self._untold.labels(to).inc(messages)
+    def dropped(self, to: str, messages: int) -> None:
+        self._dropped.labels(to).inc(messages)
 
     def shown(self, kind: str, cpu_s: float) -> None:
         self._shown.labels(kind).inc(cpu_s)

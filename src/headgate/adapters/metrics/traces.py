@@ -74,7 +74,7 @@ class Traces:
         name, failed = f"{finished.pipeline} {finished.change.id}", finished.result != "SUCCESS"
         self._span(name, finished.item, "", finished.enqueued_ms, finished.ended_ms, about, failed=failed)
 
-    def untold(self, to: str, messages: int) -> None:
+    def dropped(self, to: str, messages: int) -> None:
         """Ignore dropped messages, because they are no part of a trace."""
 
     def shown(self, kind: str, cpu_s: float) -> None:

@@ -22,6 +22,7 @@ from headgate.cli.settings import reference
 from headgate.cli.terminal.say import say
 from headgate.config.explain.page import page as configuration
 from headgate.map.trees import page
+from headgate.queue.server.answers import MessageMetrics
 from headgate.queue.workers.processor import WorkerMetrics
 
 _COMMANDS_HEAD = """\
@@ -50,7 +51,7 @@ The exit status of `headgate inventory` is the gRPC status code that the service
 _METRICS_HEAD = """# Metrics
 
 Every server serves `/metrics` in Prometheus format; see [operations](../operations.md#monitor-it) for who may read it.
-There, names of counters end in `_total`, and a histogram has `_bucket`, `_sum` and `_count`.
+A histogram has the series `_bucket`, `_sum` and `_count`.
 """
 
 
@@ -146,6 +147,7 @@ def metrics_page() -> str:
             _METRICS_HEAD,
             *_table("The entire system", "One process at a time reports these.", system),
             *_table("Each process", "", _own(ProcessMetrics().registry)),
+            *_table("Message servers", "", _own(MessageMetrics().registry)),
             *_table("Workers of message queues", "", _own(WorkerMetrics().registry)),
         ]
     )
@@ -155,7 +157,9 @@ def _own(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...
     """Yield the metrics in a registry, without the library's own process metrics."""
     for one in dict.fromkeys(registry._names_to_collectors.values()):  # the library has no public way to list them
         if isinstance(one, MetricWrapperBase) and one._type != "info":
-            yield one._name, str(one._type), tuple(one._labelnames), one._documentation
+            # The library adds the end of a counter's name only to what a scrape shows.
+            name = f"{one._name}_total" if one._type == "counter" else one._name
+            yield name, str(one._type), tuple(one._labelnames), one._documentation
 
 
 def _table(title: str, text: str, rows: Iterator[tuple[str, str, tuple[str, ...], str]]) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from headgate.adapters.metrics.former import FormerMetric
 from headgate.base.tasks import unless
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.database import DatabaseDown
@@ -30,15 +31,23 @@ STREAM_PAGE = 100
 Event = dict[str, str]
 
 
+class MessageMetrics:
+    """Keep the metrics of a message server in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = of = CollectorRegistry()
+        self.posted = Counter("headgate_messages_posted", "Messages posted.", ["app"], registry=of)
+        self.read = Counter("headgate_messages_read", "Messages read.", ["app"], registry=of)
+        self.waiting = Gauge("headgate_queue_requests_waiting", "Requests that wait for messages.", registry=of)
+        of.register(FormerMetric("headgate_messages_waiting", self.waiting))
+
+
 class MessageSite:
     """Hold the objects that every handler of the message API uses."""
 
     def __init__(self, board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> None:
         self.board, self.keys, self.stop = board, keys, stop
-        self.metrics = CollectorRegistry()
-        self.posted = Counter("headgate_messages_posted", "Messages posted.", ["app"], registry=self.metrics)
-        self.read = Counter("headgate_messages_read", "Messages read.", ["app"], registry=self.metrics)
-        self.waiting = Gauge("headgate_messages_waiting", "Requests that wait for messages.", registry=self.metrics)
+        self.metrics = MessageMetrics()
 
     def caller(self, request: HttpRequest, app: str) -> QueueCaller:
         """Return the caller. Raise AccessDenied."""
@@ -125,7 +134,7 @@ async def messages(site: MessageSite, app: str, queue: QueueRecord, page: Messag
     end = asyncio.get_running_loop().time() + page.wait_s
     # Most requests find something immediately and need no listener. The others read again: between the first read and
     # listening, a post would wake nobody.
-    with site.waiting.track_inprogress(), site.board.signal.listen(app, queue.name) as listener:
+    with site.metrics.waiting.track_inprogress(), site.board.signal.listen(app, queue.name) as listener:
         while not _news(found := await _read(site, app, queue, page), page) and not site.stop.is_set():
             try:
                 async with asyncio.timeout_at(end):
@@ -148,7 +157,7 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
         if page.exclusive:
             some = [one for one in some if one.message_id != page.since.id]
         found += some[: page.limit]
-    site.read.labels(app).inc(len(found))
+    site.metrics.read.labels(app).inc(len(found))
     return found
 
 

@@ -137,7 +137,7 @@ async def post_messages(site: answers.MessageSite, request: HttpRequest, app: st
         # A single message is a batch of one inside, and its caller never wrote an index.
         single = "json" not in request.headers.get("content-type", "")
         raise InvalidPost({n.removeprefix("0.") if single else n: t for n, t in refused.fields.items()}) from None
-    site.posted.labels(app).inc(0 if replayed else len(posted))
+    site.metrics.posted.labels(app).inc(0 if replayed else len(posted))
     headers = {"Idempotent-Replayed": "true"} if replayed else None
     return answers.answer({**answers.OK, "messages": posted}, 201, headers)
 
@@ -234,7 +234,7 @@ async def heartbeat() -> str:
 async def metrics(site: answers.MessageSite, request: HttpRequest) -> Response[bytes]:
     """Return metrics. They name applications, so the caller needs a key of one, or the operator's token."""
     site.keys.somebody(request.headers.get("authorization", ""))
-    return Response(generate_latest(site.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(generate_latest(site.metrics.registry), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 MESSAGE_ROUTES = [

@@ -62,7 +62,7 @@ async def fetch(site: MessageSite, request: HttpRequest, app: str, queue: str, l
         app, lambda database, now: leases.fetch(database, app, queue, lease, limit, now)
     )
     found = await _patiently(site, app, queue, forms.wait(query), look)
-    site.read.labels(app).inc(len(found))
+    site.metrics.read.labels(app).inc(len(found))
     return answer({**OK, "messages": found})
 
 
@@ -91,7 +91,7 @@ async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, loo
     loop = asyncio.get_running_loop()
     end_s = loop.time() + wait_s
     # Listening begins before the first look, so nothing posted in between is missed.
-    with site.waiting.track_inprogress(), site.board.signal.listen(app, queue) as listener:
+    with site.metrics.waiting.track_inprogress(), site.board.signal.listen(app, queue) as listener:
         while not (found := await look()) and (left_s := end_s - loop.time()) > 0 and not site.stop.is_set():
             try:
                 async with asyncio.timeout(min(left_s, LOOK_INTERVAL_S)):

@@ -74,7 +74,7 @@ class ObjectPublisher:
                 # No process posted for so long that older changes are no longer in the journal.
                 except MomentExpired as expired:
                     log.error("%s: %s; changes in the meantime are not posted", NAME, expired)
-                    self.context.observer.untold(NAME, 1)
+                    self.context.observer.dropped(NAME, 1)
                     await self._posted(await self.inventory.journal.now(), guard)
 
     async def _follow(self, revision: int, guard: At) -> None:
@@ -122,7 +122,7 @@ class ObjectPublisher:
             # Without this, one message that a server never takes would hold up all later ones.
             except PostRefused as refused:
                 log.error("%s: the queue %s rejects it, and it is dropped: %s", NAME, queue, refused)
-                self.context.observer.untold(NAME, len(bodies))
+                self.context.observer.dropped(NAME, len(bodies))
                 return
             except (SourceDown, QueueGone) as down:
                 log.warning("%s: the message server: %s; trying again in %.1f s", NAME, down, pause_s)

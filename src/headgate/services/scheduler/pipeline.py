@@ -396,5 +396,5 @@ class PipelineRunner:
             reported += [context.reported(*one) for one in reports(self._state, after, actions, world, tenant, known)]
         except Exception:  # An error in reports must never stop the gate.
             log.exception("%s/%s: the events and reports of a turn cannot be created", self.tenant, self.name)
-            context.observer.untold(self.name, 1)
+            context.observer.dropped(self.name, 1)
         return [TurnPart(ops) for ops in found], [TurnPart(ops) for ops in reported]
