@@ -112,7 +112,7 @@ async def test_what_was_there_is_there_when_opened_again(tmp_path: Path) -> None
     await again.close()
 
 
-async def test_a_second_writer_is_told_who_has_the_file(tmp_path: Path) -> None:
+async def test_a_second_writer_learns_who_has_the_file(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path / "s")
     with pytest.raises(Locked, match="in use by process"):
         await SqliteBackend.open(tmp_path / "s")
@@ -175,7 +175,7 @@ async def test_what_was_on_its_way_for_a_lease_goes_when_that_ends(tmp_path: Pat
 
 
 @pytest.mark.parametrize("step", ["staging", "writing"])
-async def test_whatever_goes_wrong_callers_are_told_and_writing_goes_on(
+async def test_errors_reach_the_callers_and_writing_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     backend = await SqliteBackend.open(tmp_path / "s")
@@ -230,7 +230,7 @@ async def test_a_path_that_is_no_text_is_refused_among_many(tmp_path: Path) -> N
     await backend.close()
 
 
-async def test_what_ended_leases_hold_goes_once_the_disk_takes_it(
+async def test_entries_of_ended_leases_go_once_the_disk_accepts_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "AGAIN_S", 0.01)

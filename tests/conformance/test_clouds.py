@@ -244,7 +244,7 @@ async def test_an_answer_of_another_form_is_none(
 
 
 @pytest.mark.long
-async def test_a_list_that_is_not_whole_is_none(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
+async def test_an_incomplete_list_counts_as_none(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     node = await made(driver, wanted)
     for fault in (cut, ground.away, ground.throttled, ground.refused, lost):
         ground.faults.once(fault, ground.lists)

@@ -126,13 +126,13 @@ async def test_an_answer_that_is_lost_leaves_what_was_written(backend: EtcdBacke
     assert [entry.value for entry in await backend.list("")] == [b"1"]
 
 
-async def test_nobody_there_is_said_so_and_soon(impatient: None) -> None:
+async def test_an_unreachable_server_is_reported_quickly(impatient: None) -> None:
     (port,) = free_ports(1)
     with pytest.raises(Unavailable, match="no server can be reached"):
         await EtcdBackend.open(f"etcd://127.0.0.1:{port}")
 
 
-async def test_the_next_server_is_asked_when_one_is_gone(etcd_server: Etcd) -> None:
+async def test_the_next_server_is_used_when_one_is_gone(etcd_server: Etcd) -> None:
     (dead,) = free_ports(1)
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{dead},127.0.0.1:{etcd_server.port}/{fresh()}")
     await backend.commit([], [Put("/a", b"1")])
@@ -293,7 +293,7 @@ async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: G
         ("", "/gate", "use a user with access"),
     ],
 )
-async def test_who_may_not_come_in_is_told_why(
+async def test_a_refused_login_is_reported_with_the_reason(
     strict: Etcd, files: GeneratedCertificates, login: str, root: str, said: str
 ) -> None:
     with pytest.raises(StoreError, match=said) as caught:
@@ -301,7 +301,7 @@ async def test_who_may_not_come_in_is_told_why(
     assert "wrong@" not in str(caught.value)
 
 
-async def test_a_certificate_of_a_stranger_is_said_so(
+async def test_a_certificate_of_a_stranger_is_reported(
     strict: Etcd, files: GeneratedCertificates, impatient: None
 ) -> None:
     with pytest.raises(Unavailable, match="tls_cert"):
@@ -350,7 +350,7 @@ async def test_what_was_compacted_away_is_read_anew(backend: EtcdBackend, line: 
         ("etcd://h?tls_cert=c", "tls_cert needs tls_ca"),
     ],
 )
-def test_a_wrong_address_is_said_so(url: str, said: str) -> None:
+def test_a_wrong_address_is_reported(url: str, said: str) -> None:
     with pytest.raises(StoreError, match=said):
         parse(url)
 

@@ -207,7 +207,7 @@ async def test_however_many_are_under_way_one_silence_is_settled_once(
     assert backend.traffic.requests - before <= 30 + 2 * 30 + 10
 
 
-async def test_a_lease_is_kept_by_another_server_when_one_is_silent(etcd_server: Etcd, hasty: None) -> None:
+async def test_a_lease_is_renewed_at_another_server_when_one_is_silent(etcd_server: Etcd, hasty: None) -> None:
     async with proxy(etcd_server.port) as one, proxy(etcd_server.port) as other:
         backend = await EtcdBackend.open(f"etcd://127.0.0.1:{one.port},127.0.0.1:{other.port}/{fresh()}")
         lease = await backend.grant(60)

@@ -66,13 +66,13 @@ async def test_with_certificate_and_password_one_comes_in(
         await closed(strict(strict_server, files, "other:hidden"))
 
 
-async def test_a_wrong_password_is_said_so(strict_server: ZooKeeper, files: GeneratedCertificates) -> None:
+async def test_a_wrong_password_is_reported(strict_server: ZooKeeper, files: GeneratedCertificates) -> None:
     with pytest.raises(StoreError, match=r"user 'gate' was refused: .* the password is wrong") as caught:
         await closed(strict(strict_server, files, "gate:wrong"))
     assert "wrong@" not in str(caught.value) and ":wrong" not in str(caught.value)
 
 
-async def test_a_certificate_of_a_stranger_is_said_so(
+async def test_a_certificate_of_a_stranger_is_reported(
     strict_server: ZooKeeper, files: GeneratedCertificates, impatient: None
 ) -> None:
     with pytest.raises(Unavailable, match="tls_cert"):
@@ -99,7 +99,7 @@ async def test_files_that_are_none_are_named(open_server: ZooKeeper, tmp_path: P
             await closed(f"zookeeper://127.0.0.1:{open_server.port}?tls_ca={tmp_path / file}")
 
 
-async def test_nobody_there_is_said_so(impatient: None) -> None:
+async def test_an_unreachable_server_is_reported(impatient: None) -> None:
     with pytest.raises(Unavailable, match=r"127.0.0.1:1: connection refused"):
         await closed("zookeeper://127.0.0.1:1")
 
@@ -134,7 +134,7 @@ async def test_what_somebody_else_wrote_is_left_alone(open_server: ZooKeeper) ->
         (None, "Headgate did not write"),
     ],
 )
-async def test_a_mark_that_is_not_ours_is_said_so(open_server: ZooKeeper, mark: bytes | None, message: str) -> None:
+async def test_a_foreign_mark_is_reported(open_server: ZooKeeper, mark: bytes | None, message: str) -> None:
     root = await chroot(open_server)
     link = await _link(open_server)
     await link.multi(jute.Do.MULTI, [jute.create(f"{root}/~", mark, 0, jute.OPEN_ACL)])
@@ -156,7 +156,7 @@ async def test_a_mark_that_is_not_ours_is_said_so(open_server: ZooKeeper, mark: 
         ("zookeeper://h?session_s=-1", "from 0.1 to 600"),
     ],
 )
-def test_an_address_that_is_none_is_said_so(url: str, message: str) -> None:
+def test_an_invalid_address_is_reported(url: str, message: str) -> None:
     with pytest.raises(StoreError, match=message):
         parse(url)
 

@@ -169,7 +169,7 @@ async def test_a_place_made_again_is_not_taken_for_the_one_that_was(
 
 
 @pytest.mark.long
-async def test_nothing_is_asked_while_nothing_happens(ours: ZooKeeperBackend, theirs: ZooKeeperBackend) -> None:
+async def test_an_idle_store_sends_no_requests(ours: ZooKeeperBackend, theirs: ZooKeeperBackend) -> None:
     mirror = Mirror(Store(ours), "/r")
     running = asyncio.ensure_future(mirror.run())
     await mirror.ready()
@@ -301,7 +301,7 @@ def _watches(server: ZooKeeper) -> int:
     return int(figures["zk_watch_count"])
 
 
-async def test_what_is_wrong_with_all_servers_is_said_the_same_way_each_time() -> None:
+async def test_an_error_of_all_servers_has_the_same_text_each_time() -> None:
     """Servers are tried in any order; the log repeats nothing that is already in it."""
     address = parse(f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in free_ports(3))}")
     said = set[str]()

@@ -79,7 +79,7 @@ def test_a_node_that_is_used_again_does_not_keep_the_others(monkeypatch: pytest.
     assert swept(monkeypatch, imitated, used).keys() == {"/a", "/c"} and imitated.zxids == {"/b": 5}
 
 
-def test_a_node_that_is_emptied_again_meanwhile_waits_its_whole_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_emptied_again_waits_its_full_time(monkeypatch: pytest.MonkeyPatch) -> None:
     imitated, emptied_s = Nodes("/a"), list[float]()
 
     def used(sweeper: Sweeper) -> None:

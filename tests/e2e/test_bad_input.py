@@ -71,7 +71,7 @@ def test_a_conflict_names_the_files(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_depends_on_that_leads_nowhere_or_in_a_circle_is_told(headgate: Headgate) -> None:
+def test_depends_on_without_a_target_or_in_a_circle_is_reported(headgate: Headgate) -> None:
     repositories = headgate.repositories
 
     def proposed(topic: str, *footers: str) -> str:
@@ -95,7 +95,7 @@ def test_depends_on_that_leads_nowhere_or_in_a_circle_is_told(headgate: Headgate
 
 
 @pytest.mark.long
-def test_a_branch_deleted_while_its_changes_are_gated_is_told(headgate: Headgate) -> None:
+def test_a_branch_deleted_while_its_changes_are_gated_is_reported(headgate: Headgate) -> None:
     repositories = headgate.repositories
     slow = repositories.propose("code/lib", "slow", {"SLOW": "60\n"}, branch="stable/1")
     repositories.approve("code/lib", "slow", "stable/1")

@@ -133,7 +133,7 @@ async def test_every_page_says_something_and_no_script_fails(served: Served, pag
 
 
 @pytest.mark.long
-async def test_a_long_log_is_there_whole_and_can_be_searched(served: Served, page: Page) -> None:
+async def test_a_long_log_is_complete_and_can_be_searched(served: Served, page: Page) -> None:
     site, url = served
     logs = site.log_root / "past1b1"
     logs.mkdir(parents=True)

@@ -128,9 +128,7 @@ def headgate(tmp_path: Path, cluster: FakeKubernetesServer) -> Iterator[Headgate
 
 
 @pytest.mark.long
-def test_jobs_have_pods_and_namespaces_and_are_told_why_there_is_none(
-    headgate: Headgate, cluster: FakeKubernetesServer
-) -> None:
+def test_jobs_get_pods_and_namespaces_or_the_reason_why_not(headgate: Headgate, cluster: FakeKubernetesServer) -> None:
     headgate.repositories.propose("code/api", "greet", {"hello": "hi\n"})
 
     def ended(job: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ ZUUL = """
 
 
 @pytest.mark.long
-def test_what_a_job_says_of_its_output_and_its_projects_holds(headgate: Headgate) -> None:
+def test_settings_of_a_job_for_its_output_and_projects_take_effect(headgate: Headgate) -> None:
     """It exits with success, but its output contradicts that, and the output counts."""
     repositories = headgate.repositories
     repositories.propose("code/lib", "base", {"base": "x\n"})

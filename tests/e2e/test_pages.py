@@ -168,7 +168,7 @@ LOG = r"""async () => {
 
 
 @pytest.mark.long
-def test_a_log_that_is_not_kept_whole_is_read_again_by_its_ranges(headgate: Headgate, page: Page) -> None:
+def test_a_log_too_large_for_memory_is_read_again_in_ranges(headgate: Headgate, page: Page) -> None:
     page.goto(headgate.url + "/")
     told = page.evaluate(LOG)
     assert told["count"] == 9 + 5000 + 7 and told["size"]

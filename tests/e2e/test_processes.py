@@ -242,7 +242,7 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("server", ["etcd"], indirect=True)
-def test_a_store_that_is_away_is_said_and_waited_for(cluster: Cluster, server: Server) -> None:
+def test_an_unavailable_store_is_reported_and_waited_for(cluster: Cluster, server: Server) -> None:
     assert cluster.health("e1")[0] == cluster.health("s1")[0] == cluster.health("web")[0] == 200
     server.program.kill()
     for name in ("e1", "s1", "web"):

@@ -122,7 +122,7 @@ def test_two_keys_are_good_and_one_of_them_for_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_what_a_gate_and_its_pipelines_are_told(tmp_path: Path) -> None:
+def test_a_gate_and_its_pipelines_receive_messages(tmp_path: Path) -> None:
     """The settings and the pipeline are checked together with the example of `headgate init`."""
     both = block("# in headgate.conf\n[published_events]") + block("# in headgate.conf\n[connection bus]")
     (tmp_path / "more.conf").write_text(both)
@@ -152,7 +152,7 @@ headgate check --config gate/headgate.conf
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("scheme", ["zookeeper://127.0.0.1:2181", "etcd://127.0.0.1:2181/x"])
-def test_the_silence_of_a_store_is_said_within_two_seconds(tmp_path: Path, scheme: str) -> None:
+def test_a_silent_store_is_reported_within_two_seconds(tmp_path: Path, scheme: str) -> None:
     text = f"[qdo-worker]\njob = os:getcwd\n[queuey]\napp_key = x\n[store]\nurl = {scheme}\n"
     (tmp_path / "worker.conf").write_text(text)
     (tmp_path / "mute.py").write_text(

@@ -131,7 +131,7 @@ def test_what_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_the_git_servers_own_words_are_told(headgate: Headgate) -> None:
+def test_the_git_servers_own_message_is_reported(headgate: Headgate) -> None:
     commit = headgate.repositories.propose(API, "one", {"a": "x\n"})
     note(headgate, commit, "Headgate (check)", "SUCCESS")
     hook = headgate.repositories.hub / API / "hooks" / "update"

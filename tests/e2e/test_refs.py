@@ -122,7 +122,7 @@ def refs(headgate: Headgate, verb: str, *words: str, pipeline: str = "release") 
 
 
 @pytest.mark.long
-def test_tags_start_a_pipeline_and_are_told_how_it_ended(headgate: Headgate) -> None:
+def test_tags_start_a_pipeline_whose_result_is_reported(headgate: Headgate) -> None:
     repositories = headgate.repositories
     first = repositories.head(API)
     push(headgate, "HEAD:refs/heads/stable")

@@ -111,7 +111,7 @@ def test_a_change_is_read_spoken_of_and_approved(gate: Headgate, page: Page) -> 
     approves(gate, page, commit)
 
 
-def test_files_of_later_pages_are_asked_for_one_page_after_the_other(gate: Headgate, page: Page) -> None:
+def test_files_of_later_pages_are_requested_page_by_page(gate: Headgate, page: Page) -> None:
     propose(gate, "look")
     wait_for("it is known", lambda: gate.get("/api/tenant/example/changes"))
     whole = gate.get("/api/tenant/example/review?project=code/api&change=look")

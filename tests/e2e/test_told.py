@@ -100,7 +100,7 @@ def hook() -> Iterator[Hook]:
 
 
 @pytest.mark.long
-def test_people_are_told_by_mail_and_webhook_whatever_was_away(tmp_path: Path, hook: Hook) -> None:
+def test_reports_arrive_by_mail_and_webhook_whatever_was_unavailable(tmp_path: Path, hook: Hook) -> None:
     url, calls, lines = hook
     port, box = free_ports(1)[0], Mailbox()
     repositories = Repositories(tmp_path)

@@ -67,7 +67,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-async def test_nothing_is_asked_of_a_server_that_nobody_named(tmp_path: Path) -> None:
+async def test_no_request_goes_to_a_server_that_nobody_named(tmp_path: Path) -> None:
     with served({"/logs/root.tar": (200, PLAIN, {}), "/secret": (200, PLAIN, {})}) as (url, asked):
         files = FetchedImages(tmp_path, [f"{url}/logs/"], 10**6)
         other = url.replace("127.0.0.1", "localhost")

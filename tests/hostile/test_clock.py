@@ -26,7 +26,7 @@ sleeps."""
 
 
 @pytest.mark.long
-def test_a_clock_that_leaps_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_jumps_delays_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
     (tmp_path / "python").mkdir()
     (tmp_path / "python/sitecustomize.py").write_text(SLEEP)

@@ -65,7 +65,7 @@ async def test_an_executor_without_keys_says_why_it_cannot_run_such_a_build(tmp_
     assert (outcome.result, "this executor has no keys" in outcome.error) == ("ERROR", True)
 
 
-async def test_what_a_cluster_says_is_one_line_of_letters_however_much_it_is(tmp_path: Path) -> None:
+async def test_messages_of_a_cluster_are_one_short_printable_line(tmp_path: Path) -> None:
     async with kubernetes(tmp_path / "cluster", plain=True) as cluster:
         driver = driver_of(cluster)
         with pytest.raises(LaunchFailed) as told:

@@ -49,7 +49,7 @@ async def test_a_job_reads_the_ansible_that_it_asks_for_and_changes_nothing_of_i
     await bench.runner.close()
 
 
-async def test_who_holds_the_lock_of_a_version_holds_up_builds_that_want_it_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_lock_on_a_version_delays_only_builds_that_need_it(tmp_path: Path) -> None:
     here = Environments(tmp_path)
     place = here.place("9")
     place.mkdir()

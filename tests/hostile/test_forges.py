@@ -146,7 +146,7 @@ async def test_no_number_of_remarks_hides_that_somebody_wants_changes(here: Grou
 
 
 @pytest.mark.long
-async def test_one_pull_request_that_cannot_be_looked_at_holds_up_no_other(
+async def test_a_pull_request_that_cannot_be_read_delays_no_other(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = here.client.query
@@ -207,7 +207,7 @@ async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
         assert asked[1] == before + 1
 
 
-def test_what_stays_odd_rests_longer_each_time_and_many_are_not_asked_at_once() -> None:
+def test_unreadable_changes_are_retried_ever_more_rarely_and_few_at_once() -> None:
     one, now_s, pauses = _PolledProject("p"), 0.0, list[float]()
     look = cast(Any, type("Look", (), {"odd": {n: "odd" for n in range(1, 26)}, "attempted": set(range(1, 26))}))
     for _ in range(12):

@@ -56,9 +56,7 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
     assert found["bob"].count(True) == 4, "one of the two events for each trigger, the review, the rule"
 
 
-async def test_a_change_with_reviews_without_end_holds_up_no_other(
-    here: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_with_endless_reviews_delays_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulls, "LISTED_MAX", 3)
     flooded = opened(here)
     for _ in range(4):
@@ -69,7 +67,7 @@ async def test_a_change_with_reviews_without_end_holds_up_no_other(
     assert "pull request 1 cannot be read: it has more than 3 reviews" in gate.problems[PROJECT]
 
 
-async def test_lines_that_gitea_breaks_at_hold_up_no_report(here: Ground) -> None:
+async def test_lines_that_break_gitea_delay_no_report(here: Ground) -> None:
     pull = opened(here)
     here.hub.fail("POST", "/repos/{owner}/{repo}/pulls/{index}/reviews", times=2, status=500)
     notes = {"a.txt": (FileComment("x", 10**9),)}
@@ -90,7 +88,7 @@ async def test_a_gitea_that_sends_git_elsewhere_sends_no_token_there(here: Groun
         await engine.mirror(PROJECT, "hub").remote.refs("refs/heads/main")
 
 
-async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_comments_of_strangers_delay_nothing(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     pull = opened(here)
     here.eve.comment(pull, "x" * 500_000)
     monkeypatch.setattr(rest, "ANSWER_MAX_BYTES", 400_000)
@@ -104,7 +102,7 @@ async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypa
     assert len(pull.comments) == 3
 
 
-async def test_a_list_with_holes_holds_up_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_with_gaps_delays_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gitea shows holes for what it cannot read."""
     whole = here.client.get
 

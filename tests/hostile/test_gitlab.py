@@ -122,7 +122,7 @@ async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
         assert [starts(event) for event in gate.events].count(True) == 1
 
 
-async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nonsense_of_one_merge_request_delays_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = here.client.get
     bad: dict[str, Any] = {"iid": "x", "sha": "1" * 40, "state": 7}
 
@@ -149,7 +149,7 @@ async def test_nonsense_of_one_merge_request_holds_up_no_other(here: Ground, mon
 
 
 @pytest.mark.parametrize("empty", [True, False])
-async def test_merge_requests_that_cannot_be_had_hold_up_no_other(
+async def test_merge_requests_that_cannot_be_fetched_delay_no_other(
     here: Ground, monkeypatch: pytest.MonkeyPatch, empty: bool
 ) -> None:
     """Merge requests without commits, because their branches are deleted at once, or that make GitLab fail."""
@@ -174,7 +174,7 @@ async def test_merge_requests_that_cannot_be_had_hold_up_no_other(
         await gate.until(lambda: len(gate.known) == 6)
 
 
-async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_comments_of_strangers_delay_nothing(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     one = opened(here)
     for _ in range(60):
         here.eve.comment(one, "x" * 20_000)
@@ -191,7 +191,7 @@ async def test_long_comments_of_strangers_hold_up_nothing(here: Ground, monkeypa
     assert one.notes[-1].author.username != "eve"
 
 
-async def test_jobs_without_end_in_a_fork_are_not_all_kept(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_jobs_in_a_fork_are_not_all_stored(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "JOBS_MAX", 5)
     here.project.only_if_pipeline_succeeds = True
     one = opened(here)

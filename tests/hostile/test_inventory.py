@@ -36,7 +36,7 @@ COUNT = 1_500
 
 
 @pytest.mark.long
-async def test_who_searches_for_everything_holds_nobody_up() -> None:
+async def test_a_search_for_everything_delays_nobody() -> None:
     """Six clients repeat the broadest queries; meanwhile other requests get their turn after each portion."""
     backend = Counting()
     async with served(Verifying([issuer()]), backend=backend) as client:
@@ -78,7 +78,7 @@ async def test_who_searches_for_everything_holds_nobody_up() -> None:
         assert (await refusal(broad.Search(any=[many] * 10)))[0] == "INVALID_ARGUMENT"
 
 
-async def test_a_page_token_tells_nothing_to_who_holds_it() -> None:
+async def test_a_page_token_reveals_nothing_to_its_owner() -> None:
     """A page ends at an object of another project, whose name is the start of the next page."""
     names = ["the-merger-with-initech", "of-the-blue-team"]
     async with served(Verifying([issuer()])) as client:

@@ -95,7 +95,7 @@ provider]}}, {theirs: *all}]}}}"
 
 
 @simulated_machines
-async def test_whoever_may_not_list_a_machine_has_it_for_no_build_and_is_told(simulated: SimulatedMachines) -> None:
+async def test_a_project_without_permission_gets_no_machine_but_the_reason(simulated: SimulatedMachines) -> None:
     simulated.rack.permits = StaticPermits.read("rack", {"hosts": "h1", "projects": f"{OURS} git.example/t*"})
     assert isinstance(simulated.rack, MachineListing)
     await simulated.tell("t", rack(THEIRS, "bastion"))

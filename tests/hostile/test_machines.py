@@ -64,7 +64,7 @@ def commanded(lab: Lab, command: str) -> Iterator[int]:
 
 
 @pytest.mark.long
-async def test_machines_that_misbehave_are_not_used_and_hold_up_no_other(
+async def test_misbehaving_machines_are_not_used_and_delay_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them at once."""

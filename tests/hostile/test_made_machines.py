@@ -201,7 +201,7 @@ async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_sa
 
 
 @simulated_machines
-async def test_a_machine_with_which_nobody_can_do_anything_holds_up_no_other(simulated: SimulatedMachines) -> None:
+async def test_a_useless_machine_delays_no_other(simulated: SimulatedMachines) -> None:
     damaged = leftover("damaged", "building", external_id="i-9", host={"ansible_host": 7}, request="q", node="n0")
     damaged.settings["label"]["boot-timeout"] = "soon"
     await simulated.have(damaged)
@@ -230,7 +230,7 @@ def rack(*hosts: dict[str, Any], name: str = "p/rack") -> FlatProvider:
 
 @pytest.mark.long
 @simulated_machines
-async def test_a_list_of_machines_without_end_holds_up_nobody(simulated: SimulatedMachines) -> None:
+async def test_an_endless_list_of_machines_delays_nobody(simulated: SimulatedMachines) -> None:
     """Act as if the check of the configuration had accepted the list."""
     flood = rack(*({"name": f"h{n}", "label": "iron", "slots": 100} for n in range(50)))
     await simulated.tell("u", flood)

@@ -40,7 +40,7 @@ def criss_cross(bare: Path, head: str) -> list[str]:
     return sides
 
 
-def test_merges_that_were_made_to_take_long_hold_up_nobody(tmp_path: Path) -> None:
+def test_merges_crafted_to_be_slow_delay_nobody(tmp_path: Path) -> None:
     files = {f"d{n % 50}/f{n}": "old\n" for n in range(CONFLICTS)}
     with Arena(tmp_path, files=files) as arena:
         bare, work = arena.repositories.hub / ATTACKER, arena.repositories.work(ATTACKER)
@@ -87,7 +87,7 @@ async def test_a_merge_beyond_its_time_fails_alone(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.long
-async def test_slow_merges_of_one_repository_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_merges_of_one_repository_delay_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There are more of them at once than places for merges."""
     repositories = Repositories(tmp_path)
     for name in ("code", "other"):

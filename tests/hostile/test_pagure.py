@@ -115,9 +115,7 @@ async def test_deliveries_in_the_name_of_a_project_have_nothing_looked_at(here: 
     assert not [why for why in here.refused if here.project.hook_token in why]
 
 
-async def test_a_change_that_is_too_long_or_odd_holds_up_no_other(
-    here: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_that_is_too_long_or_odd_delays_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Endless comments of strangers, holes in the list, a pull request without commits."""
     long, empty = opened(here), here.ada.propose(here.project, "empty", {"e": "1\n"})
     here.ada.propose(here.project, "good", {"g": "1\n"})

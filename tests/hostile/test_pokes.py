@@ -121,7 +121,7 @@ def test_pokes_that_are_forged_old_or_of_no_project_have_nothing_looked_at(far: 
 
 
 @pytest.mark.long
-def test_a_flood_of_pokes_costs_one_look_at_a_time_and_holds_up_nobody(far: Headgate) -> None:
+def test_a_flood_of_pokes_costs_one_poll_at_a_time_and_delays_nobody(far: Headgate) -> None:
     installed(far, "code/api")
     lands(far, "code/api", "three")
     before, now, began = len(talks(far, "other/app")), time.time(), time.monotonic()

@@ -159,7 +159,7 @@ REFS, PROPOSALS = 50_000, 200
 
 
 @pytest.mark.long
-def test_refs_without_number_hold_up_nobody(tmp_path: Path) -> None:
+def test_countless_refs_delay_nobody(tmp_path: Path) -> None:
     """Create them as one push may, and as a server packs them."""
     with Arena(tmp_path) as arena:
         commit = arena.propose(ATTACKER, "first", {"first": "x\n"})

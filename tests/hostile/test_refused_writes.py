@@ -28,7 +28,7 @@ async def kept(client: httpx.AsyncClient) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-async def test_a_write_that_is_refused_is_kept_once_with_who_and_what(client: httpx.AsyncClient) -> None:
+async def test_a_refused_write_is_recorded_once_with_caller_and_action(client: httpx.AsyncClient) -> None:
     nobody = token(groups=["dev-other"], sub="mallory\x1b[2J\n")
     for _ in range(50):
         answer = await client.post(f"{TENANT}/project/code/api/enqueue", json=ENQUEUE, headers=nobody)
@@ -82,7 +82,7 @@ async def test_tenants_that_do_not_exist_get_no_list(client: httpx.AsyncClient) 
     assert not await kept(client)
 
 
-async def test_what_was_refused_is_kept_again_after_a_while(
+async def test_a_repeated_refusal_is_recorded_again_after_a_while(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(actions, "REFUSALS_PERIOD_MS", 1)  # every moment is another period

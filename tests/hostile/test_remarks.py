@@ -23,7 +23,7 @@ PROJECT = "git.example/code"
 
 
 @pytest.mark.parametrize(("count", "size", "tenants"), [(250, 20, 1), (100, 16_000, 1), (3, 90_000, 15)])
-def test_a_flood_of_remarks_on_one_change_holds_up_no_connection(count: int, size: int, tenants: int) -> None:
+def test_a_flood_of_remarks_on_one_change_delays_no_connection(count: int, size: int, tenants: int) -> None:
     """All comments between two polls are reported in order, and later ones as well."""
     flooded = Change("local", PROJECT, "master", commit="1" * 40, ref="refs/pull/1/head", number="1")
     other = beside(flooded)

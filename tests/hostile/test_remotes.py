@@ -35,7 +35,7 @@ def tenant(name: str, projects: int) -> str:
 
 
 @pytest.mark.long
-def test_servers_that_misbehave_hold_up_nobody(tmp_path: Path) -> None:
+def test_misbehaving_servers_delay_nobody(tmp_path: Path) -> None:
     with ExitStack() as servers:
         urls = {name: f"git://127.0.0.1:{servers.enter_context(serving(talk))}" for name, talk in KINDS.items()}
         urls["trickling"] = f"http://127.0.0.1:{servers.enter_context(serving(trickling))}"

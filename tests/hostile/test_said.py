@@ -59,7 +59,7 @@ HIDDEN = "\x9b31m\x85\x7f\u202e\U000e0041"
 
 
 @pytest.mark.long
-def test_no_json_of_a_command_moves_a_cursor_and_means_what_was_said(tmp_path: Path) -> None:
+def test_json_of_a_command_moves_no_cursor_and_is_unchanged(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
     for project in ("code/lib", "other/app"):

@@ -59,7 +59,7 @@ echo END
 
 
 @pytest.mark.long
-def test_a_job_that_is_tried_reads_and_reaches_nothing_of_who_tries_it(tmp_path: Path) -> None:
+def test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user(tmp_path: Path) -> None:
     home = tmp_path / "home"
     kept = [home / ".ssh/id_ed25519", home / ".netrc", home / ".config/tokens", tmp_path / "state/token"]
     for file in kept:
@@ -104,11 +104,11 @@ def test_a_job_that_is_tried_reads_and_reaches_nothing_of_who_tries_it(tmp_path:
 
 @pytest.mark.long
 def test_nor_does_one_that_an_ordinary_user_tries() -> None:
-    play_as_ordinary_user("test_try.py::test_a_job_that_is_tried_reads_and_reaches_nothing_of_who_tries_it")
+    play_as_ordinary_user("test_try.py::test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user")
 
 
 @pytest.mark.long
-def test_without_a_sandbox_that_is_said(tmp_path: Path) -> None:
+def test_without_a_sandbox_a_warning_says_so(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
     for project in ("code/api", "code/lib", "other/app"):

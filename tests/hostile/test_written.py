@@ -53,7 +53,7 @@ echo PLANTED
 LEFT = {"alternates": ALTERNATES, "links": LINKS, "inside": INSIDE, "pipes": PIPES}
 
 
-def test_what_a_job_leaves_reaches_nothing_and_stops_nobody(tmp_path: Path) -> None:
+def test_files_that_a_job_leaves_reach_nothing_and_stop_nobody(tmp_path: Path) -> None:
     """Make links to files of the machine in git's own files and in place of the logs, and pipes that nobody writes
     to."""
     hidden = tmp_path / "hidden"

@@ -96,7 +96,7 @@ def test_every_key_names_its_consumer_or_says_that_it_has_no_effect() -> None:
     assert not wrong, "\n".join(sorted(wrong))
 
 
-def test_what_is_asked_of_a_forge_is_what_there_are_predicates_for() -> None:
+def test_every_question_to_a_forge_has_a_predicate() -> None:
     for name, dialect in DIALECTS.items():
         driver = DRIVERS[name]
         assert driver.trigger is not None and driver.require is not None
@@ -105,7 +105,7 @@ def test_what_is_asked_of_a_forge_is_what_there_are_predicates_for() -> None:
         assert dialect.trigger_defaults.keys() <= dialect.trigger.keys()
 
 
-def test_consumers_read_what_they_are_said_to() -> None:
+def test_consumers_read_the_declared_fields() -> None:
     unread = [
         f"{stanza}: {key}: nothing in {part} reads it"
         for stanza in CONSUMERS

@@ -13,7 +13,7 @@ from headgate.cli.pages.exports import COMPLETIONS
 ROOT = Path(__file__).parents[2]
 
 
-def test_messages_need_no_newer_protobuf_than_is_asked_for() -> None:
+def test_messages_need_no_newer_protobuf_than_required() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     (oldest,) = [_numbers(one) for one in needed if one.startswith("protobuf")]
     made = [path.read_text() for path in ROOT.glob("src/**/*_pb2.py")]

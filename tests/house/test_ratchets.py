@@ -79,7 +79,7 @@ def test_few_imports_take_several_lines() -> None:
     assert sum(len(re.findall(r"^ *from [\w.]+ import \($", text, re.M)) for text in texts) <= LONG_IMPORTS
 
 
-def test_no_module_is_imported_both_as_a_whole_and_by_name() -> None:
+def test_no_module_is_imported_both_as_a_module_and_by_name() -> None:
     found = list[str]()
     for path in WRITTEN:
         nodes = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ImportFrom) and node.module]

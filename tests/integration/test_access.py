@@ -146,7 +146,7 @@ async def test_requirements_are_gone_round_by_whom_a_role_names_alone(client: ht
 
 
 @pytest.mark.long
-async def test_holds_are_made_and_ended_by_whom_a_role_names_and_told_as_the_reference_tells_them(
+async def test_autoholds_are_managed_by_those_whom_a_role_names_and_listed_like_in_the_reference(
     client: httpx.AsyncClient,
 ) -> None:
     holder, developer, nobody = token(groups=["holders"]), token(groups=["dev-example"]), token()

@@ -68,7 +68,9 @@ async def test_every_graph_is_the_same(site: httpx.ASGITransport, tmp_path: Path
     assert {one.place.branch for one in found.graphs} == {"master", "stable/1"} and not found.apart
 
 
-async def test_what_is_only_here_is_told(site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories) -> None:
+async def test_what_exists_only_here_is_reported(
+    site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories
+) -> None:
     tenants = loaded(tmp_path, repositories)
     ((name, one),) = tenants.items()
     project = one.tenant.find("code/api")

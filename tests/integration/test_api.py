@@ -122,7 +122,7 @@ async def test_what_has_landed_is_started_again_and_stopped_by_hand(
     assert (await running.history.result_of("one", "check")).result == "SUCCESS"
 
 
-async def test_a_name_that_several_changes_have_is_asked_about(
+async def test_an_ambiguous_name_of_a_change_is_reported(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:
     running.runner.hold = asyncio.Event()
@@ -141,7 +141,7 @@ async def test_a_name_that_several_changes_have_is_asked_about(
     assert [status for status, _ in said.values()] == [400, 200, 200, 200]
 
 
-async def test_what_was_done_by_hand_is_kept(client: Client, running: Gate, repositories: Repositories) -> None:
+async def test_manual_actions_are_recorded(client: Client, running: Gate, repositories: Repositories) -> None:
     repositories.propose("code/api", "byhand", {"a": "1\n"})
     await seen(running, "byhand")
     body = {"pipeline": "gate", "change": "byhand", "reason": "because\u0000\x1b[31m\nof \u202ethat" + "x" * 5_000}
@@ -280,7 +280,7 @@ async def test_status_has_an_etag(client: Client) -> None:
     assert again.status_code == 304
 
 
-async def test_files_of_pages_are_kept_by_browsers_until_there_is_another_edition(client: Client) -> None:
+async def test_files_of_pages_are_cached_by_browsers_until_the_next_version(client: Client) -> None:
     page = (await client.get("/t/example/status")).text
     (script,) = re.findall(r'src="(/static/\w+/status\.js)"', page)
     first = await client.get(script)
@@ -308,12 +308,12 @@ async def test_files_of_pages_are_kept_by_browsers_until_there_is_another_editio
         ("/static/..%2fapp.py", ""),
     ],
 )
-async def test_what_is_not_there_is_said(client: Client, url: str, words: str) -> None:
+async def test_missing_things_are_reported(client: Client, url: str, words: str) -> None:
     answer = await client.get(url)
     assert answer.status_code == 404 and words in answer.text
 
 
-async def test_what_can_be_asked_is_answered(client: Client) -> None:
+async def test_every_documented_request_is_answered(client: Client) -> None:
     async def ask(url: str) -> Any:
         answer = await client.get(url)
         assert answer.status_code == 200, answer.text
@@ -480,7 +480,7 @@ async def test_a_pipeline_is_unknown_only_once_the_configuration_is_known(client
     assert early.headers["retry-after"] == "1" and "retry-after" not in known.headers
 
 
-async def test_what_is_not_known_yet_is_not_said_to_be_nothing(client: Client, running: Gate) -> None:
+async def test_unknown_values_are_not_reported_as_empty(client: Client, running: Gate) -> None:
     loaded = running.scheduler.tenants["example"].loaded
     needed = ("pipelines", "jobs", "job/unit", "project/code/api", "config-errors", "tenant-status")
     loaded.clear()

@@ -230,7 +230,7 @@ class Seen(ProcessMetrics):
 
 
 @pytest.mark.long
-async def test_every_step_of_a_change_is_told_and_logged_under_one_name(
+async def test_every_step_of_a_change_is_reported_and_logged_under_one_name(
     tmp_path: Path, quiet: Repositories, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen, lines = Seen(), list[tuple[str, dict[str, str]]]()

@@ -26,7 +26,7 @@ async def never(process: Process) -> None:
     raise AssertionError("there is no store")
 
 
-async def test_a_process_that_waits_for_its_store_ends_when_asked_and_lives_on_otherwise(
+async def test_a_process_that_waits_for_its_store_ends_only_on_a_signal_to_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (port,) = free_ports(1)
@@ -39,7 +39,7 @@ async def test_a_process_that_waits_for_its_store_ends_when_asked_and_lives_on_o
         await running
 
 
-async def test_what_is_asked_for_during_the_start_is_done_afterwards(tmp_path: Path) -> None:
+async def test_signals_during_the_start_are_handled_afterwards(tmp_path: Path) -> None:
     read = list[str]()
 
     async def made(process: Process) -> None:

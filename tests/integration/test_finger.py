@@ -159,7 +159,7 @@ async def test_a_log_is_sent_byte_for_byte_and_followed_until_the_build_has_ende
         (b"a" * 2_000_000, b"Invalid build UUID " + b"a" * 64),
     ],
 )
-async def test_what_is_no_running_build_of_everybodys_is_told_in_plain_words(
+async def test_a_request_for_anything_but_a_public_running_build_gets_a_plain_answer(
     tmp_path: Path, line: bytes, answer: bytes
 ) -> None:
     async with place(tmp_path) as (here, session):

@@ -48,7 +48,7 @@ async def test_every_address_of_the_message_server_answers_head_as_it_answers_ge
     await board.close()
 
 
-async def test_a_stream_ends_once_its_head_was_sent_and_what_writes_is_not_asked() -> None:
+async def test_a_stream_ends_after_its_head_and_writing_routes_have_none() -> None:
     ended, written = asyncio.Event(), list[str]()
 
     async def lines() -> AsyncIterator[bytes]:

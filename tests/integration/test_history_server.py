@@ -49,7 +49,7 @@ def server(database: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ODD)
-async def test_texts_that_a_database_refuses_are_kept_as_it_takes_them(server: str, kind: str) -> None:
+async def test_texts_that_a_database_refuses_are_stored_in_a_form_that_it_accepts(server: str, kind: str) -> None:
     odd, history = ODD[kind], await asyncio.to_thread(SqlHistory, server)
     shown = {"NUL": "a\ufffdb", "half a character": "a\ufffdb", "long": "a" * 254 + "…"}[kind]
     buildset, build = f"s-{kind}", f"b-{kind}"

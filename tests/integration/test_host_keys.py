@@ -68,7 +68,9 @@ async def test_a_machine_that_nobody_knows_is_used_only_if_that_is_allowed(lab: 
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("right", [True, False])
-async def test_playbooks_hold_a_machine_to_its_key(tmp_path: Path, lab: Lab, ports: list[int], right: bool) -> None:
+async def test_playbooks_verify_the_host_key_of_a_machine(
+    tmp_path: Path, lab: Lab, ports: list[int], right: bool
+) -> None:
     (tmp_path / "bench").mkdir()
     bench = Bench(tmp_path / "bench")
     key = lab.host_key if right else other(lab)

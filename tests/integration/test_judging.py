@@ -108,7 +108,7 @@ LONG = chain(190, 900)
 LARGE = "- job: {name: j, run: a, vars: {x: [" + "abcdefgh, " * 150_000 + "]}}\n"
 
 
-async def test_what_takes_too_long_is_killed_and_told_while_others_go_on(judge: ApartJudge) -> None:
+async def test_a_slow_evaluation_is_killed_and_reported_while_others_continue(judge: ApartJudge) -> None:
     made = layouts()
     slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
     quick = await judge.judged(made, asked(made, jobs(2), project="lib"))
@@ -126,7 +126,7 @@ async def test_what_takes_too_long_is_killed_and_told_while_others_go_on(judge: 
     assert len(beats) > 4, "the loop went on"
 
 
-async def test_what_takes_too_much_memory_is_told(judge: ApartJudge) -> None:
+async def test_an_evaluation_with_too_much_memory_is_reported(judge: ApartJudge) -> None:
     made = layouts()
     judge._limits = JudgeLimits(time_max_s=20, memory_max_bytes=60_000_000)
     (error,) = (await judge.judged(made, asked(made, LARGE))).errors
@@ -146,7 +146,7 @@ async def test_a_project_that_asks_much_does_not_delay_another(judge: ApartJudge
 
 
 @pytest.mark.long
-async def test_when_the_process_is_killed_it_is_begun_anew_and_asked_again(judge: ApartJudge) -> None:
+async def test_a_killed_process_is_restarted_and_its_request_repeated(judge: ApartJudge) -> None:
     made = layouts()
     await judge.judged(made, asked(made, jobs(1)))
     running = judge._running

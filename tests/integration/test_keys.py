@@ -141,7 +141,7 @@ def deeds(here: Path) -> list[HandAction]:
 
 
 @pytest.mark.long
-def test_what_is_done_to_keys_is_kept_with_who_and_why(here, tmp_path, monkeypatch):
+def test_actions_on_keys_are_recorded_with_person_and_reason(here, tmp_path, monkeypatch):
     monkeypatch.setenv("SUDO_USER", "ada")
     (tmp_path / "same").write_text("correct horse\n")
     for words in (
@@ -228,7 +228,7 @@ def test_a_value_is_encrypted_without_a_server(here, tmp_path):
     assert opened.decode() == "sesame" * 100
 
 
-def test_encrypting_for_nobody_and_for_no_key_is_told(here, tmp_path):
+def test_encrypting_without_a_project_or_a_key_is_reported(here, tmp_path):
     assert "name the project with" in CliRunner().invoke(group, ["encrypt"], input="x").output
     (tmp_path / "no.pub").write_text("nothing")
     done = CliRunner().invoke(group, ["encrypt", "--public-key", str(tmp_path / "no.pub")], input="x")
@@ -253,7 +253,7 @@ def test_a_secret_that_the_keys_do_not_open_is_an_error_of_the_configuration(her
 
 
 @pytest.mark.long
-async def test_the_public_key_of_a_project_is_served_and_made_when_first_asked_for(tmp_path, repositories):
+async def test_the_public_key_of_a_project_is_served_and_created_on_first_request(tmp_path, repositories):
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running:
         history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
 

@@ -159,7 +159,7 @@ async def test_two_nodes_of_a_label_with_slots_are_one_machine(tmp_path: Path, r
     assert not cloud.instances
 
 
-async def test_why_a_build_waits_is_told_and_it_leaves_when_it_is_not_wanted(
+async def test_the_reason_why_a_build_waits_is_reported_and_a_cancelled_one_leaves(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     tenants, cloud = configured(repositories), sky()
@@ -180,7 +180,7 @@ async def test_why_a_build_waits_is_told_and_it_leaves_when_it_is_not_wanted(
     assert not cloud.instances
 
 
-async def test_what_the_cloud_said_is_reported(tmp_path: Path, repositories: Repositories) -> None:
+async def test_the_message_of_the_cloud_is_reported(tmp_path: Path, repositories: Repositories) -> None:
     tenants, cloud = configured(repositories), sky(refused=1.0)
     text = (repositories.work("config") / "zuul.yaml").read_text()
     push(repositories, text.replace("section: west, labels", "section: west, launch-attempts: 1, labels"))

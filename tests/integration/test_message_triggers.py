@@ -145,7 +145,7 @@ async def test_messages_are_items_in_order_and_their_ends_are_answers(
     assert not [e for e in entries if e.path.startswith(place.begun.path)], "all have ended"
 
 
-async def test_a_server_that_is_away_is_waited_for_and_said_so(
+async def test_an_unavailable_server_is_reported_and_waited_for(
     tmp_path: Path, repositories: Repositories, board: MessageBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "PAUSE_FIRST_S", 0.05)

@@ -161,15 +161,13 @@ def test_the_password_may_be_another_one(here: Path) -> None:
         ("/keystorage/hub/org/org%2Fapp%1b[2J/secrets", {"schema": 3, "keys": []}, "its schema is 3"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_path_and_nothing_is_imported(
-    here: Path, path: str, wrong: Any, why: str
-) -> None:
+def test_errors_name_their_path_and_nothing_is_imported(here: Path, path: str, wrong: Any, why: str) -> None:
     told = said(keys(here, "import", exported(here, {path: wrong, path_of("hub", "org/fine"): record(a_key())})))
     assert why in told and told.isprintable()
     assert "No project has a key yet" in keys(here, "show").output
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 1}', "null", "\x00", '{"keys": {"a": 1}'])
-def test_a_file_that_is_no_export_is_told_from_one(here: Path, text: str) -> None:
+def test_a_file_that_is_no_export_is_recognised(here: Path, text: str) -> None:
     (here / "file").write_text(text)
     assert "this file was written neither by" in said(keys(here, "import", str(here / "file")))

@@ -137,7 +137,7 @@ async def test_one_queue_is_closed(client: Client, running: Gate, repositories: 
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
-async def test_what_cannot_be_closed_or_opened_is_said(client: Client) -> None:
+async def test_what_cannot_be_closed_or_opened_is_reported(client: Client) -> None:
     assert (
         "the pipeline does not land changes"
         in (await client.asks("close", {**GATE, "pipeline": "check"}, 409))["description"]
@@ -180,7 +180,7 @@ async def test_what_is_being_pushed_lands_before_the_answer_and_nothing_after_it
     assert repositories.show("code/api", "one") == "x"
 
 
-async def test_what_is_asked_to_land_when_it_is_closed_is_not_pushed(
+async def test_a_landing_requested_while_the_gate_is_closed_is_not_pushed(
     client: Client, running: Gate, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, real = asyncio.Event(), asyncio.Event(), Merger._up_to_date

@@ -140,7 +140,7 @@ async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
 
 
 @pytest.mark.long
-async def test_many_changes_given_up_at_once_leave_in_turns_that_a_commit_can_hold(
+async def test_many_changes_abandoned_at_once_leave_in_turns_that_fit_into_a_commit(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     repositories.create("reporting", {"zuul.yaml": said(PIPELINES, TOLD), "jobs/unit": "#!/bin/sh\n"})
@@ -163,7 +163,7 @@ async def test_many_changes_given_up_at_once_leave_in_turns_that_a_commit_can_ho
 
 
 @pytest.mark.long
-async def test_a_gate_that_asks_what_check_said_takes_up_what_passed_it_in_whichever_order(
+async def test_a_gate_that_requires_check_takes_changes_that_passed_it_in_any_order(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     fails = True

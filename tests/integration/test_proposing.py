@@ -76,7 +76,7 @@ def test_what_to_do_next_names_the_remote_and_the_branch(tree: Repositories) -> 
     )
 
 
-def test_the_topic_is_the_branch_or_what_is_said(tree: Repositories) -> None:
+def test_the_topic_is_the_branch_or_the_given_name(tree: Repositories) -> None:
     run_git("checkout", "-q", "-b", "ada/fix", at=tree.work("code"))
     one = commit(tree, "x")
     assert "the change ada/fix for master" in says(propose)
@@ -96,7 +96,7 @@ def test_what_somebody_else_proposed_is_not_overwritten(tree: Repositories) -> N
     assert refs(tree) == {"refs/for/master/one": mine}
 
 
-def test_what_cannot_be_proposed_is_said(tree: Repositories) -> None:
+def test_what_cannot_be_proposed_is_reported(tree: Repositories) -> None:
     assert "is already the head of master; commit your change first" in says(propose, "one")
     assert "origin has no branch 'nowhere'" in says(propose, "--branch", "nowhere", "one")
     assert "elsewhere" in says(propose, "--remote", "elsewhere", "one")
@@ -156,7 +156,7 @@ def test_settings_name_the_project_of_a_work_tree(bare: Repositories) -> None:
     assert says(approve, "--project", "code", "one").startswith("one of code was already approved")
 
 
-def test_where_nothing_says_which_repository_people_are_told_what_to_say(
+def test_an_unknown_repository_is_answered_with_the_option_to_use(
     bare: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(bare.root)

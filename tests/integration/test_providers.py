@@ -47,7 +47,7 @@ async def provider(context: Context, image: str) -> FlatProvider | None:
             await part.moved(seen)
 
 
-async def test_launchers_are_told_what_is_configured(tmp_path: Path, repositories: Repositories) -> None:
+async def test_launchers_get_the_configuration(tmp_path: Path, repositories: Repositories) -> None:
     push(repositories, PIPELINES + MACHINES)
     lawful = LawfulBackend(MemoryBackend(), Laws("/zuul"), frozenset({"scheduler", "executor", "merger", "web"}))
     async with gate(tmp_path, repositories.hub, lawful, MACHINE_TENANTS, clouds={"sky": "aws"}) as running:

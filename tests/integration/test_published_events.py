@@ -56,7 +56,7 @@ def fails_on_bad(spec: BuildSpec, state: RepoState) -> BuildOutcome:
     return BuildOutcome(build=spec.build, result="SUCCESS" if good else "FAILURE")
 
 
-async def test_the_life_of_a_change_is_told_in_order(tmp_path: Path, repositories: Repositories) -> None:
+async def test_events_of_a_change_are_published_in_order(tmp_path: Path, repositories: Repositories) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     project = "git.example/code/api"
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
@@ -237,7 +237,7 @@ async def reports(client: MessageClient, queue: str, count: int) -> list[QueueRe
 
 
 @pytest.mark.long
-async def test_a_server_that_is_away_holds_up_no_other(tmp_path: Path, repositories: Repositories) -> None:
+async def test_an_unavailable_server_delays_no_other(tmp_path: Path, repositories: Repositories) -> None:
     configured(repositories, REPORTING.replace("    enqueue:\n", "    enqueue:\n      away:\n"))
     board, backend = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}"), MemoryBackend()
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:

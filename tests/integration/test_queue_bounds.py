@@ -239,7 +239,7 @@ async def test_an_application_posts_so_fast(tmp_path: Path) -> None:
             await queues.post("q", "m")
 
 
-async def test_what_an_older_server_kept_is_counted(tmp_path: Path) -> None:
+async def test_messages_stored_by_an_older_server_are_counted(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'messages.sqlite'}"
     async with served(url) as server:
         await server.queue()

@@ -126,7 +126,7 @@ async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[Q
         (("dead", "--show", "a" * 32), "no such dead letter"),
     ],
 )
-async def test_what_cannot_be_done_is_said_in_a_line(
+async def test_impossible_commands_print_one_line(
     hands: tuple[QueueHarness, str], arguments: tuple[str, ...], text: str
 ) -> None:
     harness, config = hands

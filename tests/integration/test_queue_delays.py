@@ -86,7 +86,7 @@ async def test_who_reads_on_from_where_it_was_misses_nothing(server: Server) -> 
     assert late["body"] == "late" and late["message_id"] != posted["key"] and late["timestamp"] > now["timestamp"]
 
 
-async def test_one_that_is_to_be_waited_for_holds_up_its_partition_alone(server: Server) -> None:
+async def test_a_message_to_wait_for_delays_only_its_partition(server: Server) -> None:
     await server.post("before")
     await server.post("held", delay=60, hold=True)
     behind = await server.post("behind")
@@ -130,7 +130,7 @@ async def test_two_servers_deliver_each_message_once(kept: str, server: Server) 
         assert await other.bodies("?limit=1000") == [f"{n:03d}" for n in range(120)]
 
 
-async def test_the_time_a_message_is_kept_begins_when_it_is_delivered(server: Server) -> None:
+async def test_the_retention_of_a_message_begins_with_its_delivery(server: Server) -> None:
     await server.post("short", delay=60, ttl=10)
     await server.later(65)
     assert await server.bodies() == ["short"]

@@ -21,7 +21,7 @@ STRANGERS = ({}, {"Authorization": f"Application {OTHER_KEY}"})
 
 
 @pytest.mark.long
-async def test_whatever_queues_are_asked_is_answered_as_described(tmp_path: Path) -> None:
+async def test_every_request_to_queues_is_answered_as_described(tmp_path: Path) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     key = {"Authorization": f"Application {KEY}"}
     async with serving(board) as url, httpx.AsyncClient(base_url=url) as http:

@@ -72,7 +72,7 @@ async def world(kept: str, tmp_path: Path) -> AsyncIterator[World]:
         await found.ask("DELETE", "/q")
 
 
-async def test_every_group_is_told_of_with_how_much_waits_for_it(world: World) -> None:
+async def test_every_group_is_listed_with_its_lag(world: World) -> None:
     await world.keep("", {1: world.ids[0], 2: ""})
     await world.keep("audit", {1: world.ids[2], 2: ""})
     await world.lease(2, worker="node 7", group="packers", partition=1)
@@ -114,7 +114,7 @@ async def test_where_the_server_keeps_how_far_workers_are_the_commands_ask_it(wo
     assert refused.exit_code != 0 and "`headgate queue list` and `lag` show it" in str(refused.exception)
 
 
-async def test_lag_is_told_of_each_priority(world: World) -> None:
+async def test_lag_is_reported_for_each_priority(world: World) -> None:
     assert (await world.said("post", "ranked", "x", "--priority", "low")).exit_code == 0
     rows = await world.rows("lag", store="server:")
     assert [(one["partition"], one["priority"], one["waiting"]) for one in rows] == [

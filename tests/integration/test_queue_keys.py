@@ -110,7 +110,7 @@ async def test_a_broken_file_and_one_that_is_gone_change_nothing(
 
 
 @pytest.mark.long
-async def test_the_command_reads_its_keys_anew_when_it_is_told_to(tmp_path: Path) -> None:
+async def test_the_command_reads_its_keys_again_on_a_signal(tmp_path: Path) -> None:
     file = tmp_path / "headgate.conf"
     file.write_text("[application_keys]\nsync = old\n[messages]\nport = 0\n")
     before = file.stat()

@@ -154,7 +154,7 @@ async def test_rejected_is_not_tried_again(talk: Talk) -> None:
     assert (letter.attempts, letter.error) == (1, "never")
 
 
-async def test_the_text_of_an_error_is_kept_whatever_it_contains(talk: Talk) -> None:
+async def test_the_text_of_an_error_is_stored_whatever_it_contains(talk: Talk) -> None:
     (a,) = await talk.queue("a")
     lease = await talk.take()
     await talk.fetch(lease)

@@ -93,7 +93,7 @@ async def test_messages_of_one_key_are_in_one_partition(board: MessageBoard, url
     assert sorted(map(len, found)) == [0, 0, 0, 0, 10]
 
 
-async def test_what_cannot_be_posted_is_said(url: str) -> None:
+async def test_what_cannot_be_posted_is_reported(url: str) -> None:
     async with Queues(url, KEY) as queues:
         with pytest.raises(PostRefused):
             await queues.post("q", "")
@@ -170,7 +170,7 @@ async def test_plain_and_async_jobs_in_order_with_retries_and_dead_letters(board
     assert (letter.error, body) == ("Reject: never", "bad")
 
 
-async def test_asked_to_stop_the_job_ends_and_the_rest_is_anothers(url: str) -> None:
+async def test_on_a_signal_to_stop_the_job_ends_and_another_worker_takes_the_rest(url: str) -> None:
     began, go_on, seen = asyncio.Event(), asyncio.Event(), list[tuple[str, int]]()
 
     @job("q")

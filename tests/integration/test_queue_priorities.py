@@ -138,7 +138,7 @@ async def test_a_key_decides_on_the_strand_and_the_priority_on_the_partition_in_
             assert found == [strand * 3 + 2, strand * 3 + 1, strand * 3 + 3]
 
 
-async def test_workers_over_http_have_the_highest_first_one_at_a_time_and_one_worker_the_whole(server: Server) -> None:
+async def test_workers_over_http_get_the_highest_priority_first_one_at_a_time_or_a_full_page(server: Server) -> None:
     for n in range(2):
         for priority in ("low", "normal", "high"):
             await server.post(f"{priority} {n}", priority=priority)
@@ -195,7 +195,7 @@ async def test_a_lease_that_runs_out_is_over_for_all_of_its_partitions(server: S
     assert (again["body"], again["attempt"]) == ("low", 2), "it may have been begun"
 
 
-async def test_messages_of_one_id_are_told_apart_by_which_was_handed_out(server: Server) -> None:
+async def test_messages_with_one_id_are_distinguished_by_their_delivery(server: Server) -> None:
     """A posted message gets an id; a message that is put has the id of its producer, here in two partitions."""
     batch = [{"body": said, "priority": said} for said in ("low", "high", "normal")]
     posted = (await server.ask("POST", "/q", 201, json={"messages": batch}))["messages"]

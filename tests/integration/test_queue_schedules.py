@@ -104,7 +104,7 @@ async def test_two_servers_post_each_message_once(kept: str, server: Server) -> 
     assert found == sorted(f"{n} {at}" for n in range(30) for at in minutes(*range(31, 36)))
 
 
-async def test_one_that_is_said_again_keeps_its_next_time_and_one_that_changes_gets_another(server: Server) -> None:
+async def test_a_repeated_schedule_keeps_its_next_time_and_a_changed_one_gets_another(server: Server) -> None:
     wanted = {"cron": "0 12 * * mon-fri", "body": "x", "zone": "Europe/Berlin"}
     first = await server.ask("PUT", "/q/schedules/noon", json=wanted)
     assert float(first["next_at"]) == datetime(2027, 3, 1, 11, tzinfo=UTC).timestamp()

@@ -380,7 +380,7 @@ async def test_the_description_names_every_route_and_the_page_is_there(api: Api)
 
 
 @pytest.mark.long
-async def test_the_command_makes_its_own_key_and_ends_when_asked(tmp_path: Path) -> None:
+async def test_the_command_creates_its_own_key_and_ends_on_a_signal(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("headgate")), "queue", "serve", "--listen", "127.0.0.1:0"]
     environment = {k: v for k, v in os.environ.items() if k != "HEADGATE_CONFIG"}
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=-1, stderr=-1, env=environment)

@@ -184,7 +184,7 @@ async def test_a_stale_owner_is_refused(hands: QueueHarness) -> None:
         assert (await progress(hands, partition)).id == done
 
 
-async def test_a_strand_is_taken_as_a_whole_but_for_what_cannot_be_read(hands: QueueHarness) -> None:
+async def test_a_strand_is_taken_completely_except_unreadable_messages(hands: QueueHarness) -> None:
     store, strand = Store(hands.backend), [QueuePartition("q", n) for n in (1, 2, 3)]
     await hands.backend.commit([], [hands.app.progress(partition).put(NEW) for partition in strand])
     async with store.session("one") as one, store.session("two") as two:
@@ -241,7 +241,7 @@ async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands
     await leaving
 
 
-async def test_asked_twice_to_stop_it_gives_up_what_runs(hands: QueueHarness) -> None:
+async def test_a_second_signal_to_stop_abandons_running_jobs(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     attempts: list[int] = []
@@ -361,7 +361,7 @@ async def test_a_blocking_queue_waits_for_the_message_that_failed(hands: QueueHa
     assert seen == [("bad", 1), ("bad", 2), ("bad", 3), ("good", 1)]
 
 
-async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_told(hands: QueueHarness) -> None:
+async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_called(hands: QueueHarness) -> None:
     await hands.source.create("q", 2)
     await hands.post("q", "böse\n", "good", partition=2)
     told: list[tuple[str, Any, str, str]] = []
@@ -457,7 +457,7 @@ async def test_a_job_that_never_returns_is_ended_and_given_up(hands: QueueHarnes
     assert isinstance(told[0], TimeLimit)
 
 
-async def test_a_job_that_cannot_even_be_interrupted_does_not_hold_up_the_rest(
+async def test_a_job_that_cannot_be_interrupted_does_not_delay_the_rest(
     hands: QueueHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calls, "GRACE_S", 0.05)
@@ -627,7 +627,7 @@ async def test_a_job_that_did_not_end_in_time_when_its_worker_left_has_neither_f
 
 
 @pytest.mark.long
-async def test_a_lost_session_is_told_apart_from_a_death(hands: QueueHarness) -> None:
+async def test_a_lost_session_is_distinguished_from_a_death(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     attempts: list[int] = []
@@ -924,7 +924,7 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
         ("[qdo-worker]\njob = os:getcwd\n[partitions]\nids = a:0\n", "not a partition of a queue"),
     ],
 )
-def test_what_is_wrong_in_a_settings_file_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_in_a_settings_file_name_their_place(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "worker.conf"
     file.write_text(text)
     result = CliRunner().invoke(command, ["-c", str(file)])

@@ -94,7 +94,7 @@ async def noted(running: Gate, repositories: Repositories, commit: str, words: s
 
 @pytest.mark.long
 @pytest.mark.parametrize("ops_max", [0, 3], ids=["", "cut"])
-async def test_what_is_in_a_renamed_pipeline_leaves_it_and_its_people_are_told(
+async def test_items_of_a_renamed_pipeline_leave_it_with_a_report(
     tmp_path: Path, repositories: Repositories, ops_max: int
 ) -> None:
     pushed(repositories, HELD)

@@ -120,9 +120,7 @@ async def test_what_runs_when_another_repository_fails_runs_on_and_lands(
     history.close()
 
 
-async def test_a_check_that_is_asked_for_again_runs_only_what_failed(
-    tmp_path: Path, repositories: Repositories
-) -> None:
+async def test_a_repeated_check_runs_only_failed_jobs(tmp_path: Path, repositories: Repositories) -> None:
     configured(repositories, REUSING + "- project: {name: ^code/.*, check: {jobs: [both]}}\n")
     history, flaky = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}"), [True]
 

@@ -11,9 +11,7 @@ from headgate.store.sqlite import SqliteBackend
 from headgate.store.types import OPS_MAX, Corrupt, Put
 
 
-async def test_memory_holds_what_was_used_last_not_all_there_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_memory_contains_recently_used_pages_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "CACHED_MAX", 50)
     backend = await SqliteBackend.open(tmp_path / "store.sqlite")
     for part in range(3):

@@ -97,7 +97,7 @@ def test_from_a_file_to_zookeeper_and_back(tmp_path: Path, full: str, zookeeper_
         assert listed[-1].value == b'{"data":"third"}'
 
 
-def test_a_file_that_is_not_whole_or_not_ours_is_refused(tmp_path: Path, full: str) -> None:
+def test_an_incomplete_or_foreign_file_is_refused(tmp_path: Path, full: str) -> None:
     file, empty = tmp_path / "export", sqlite(tmp_path / "empty")
     run("export", "--store", full, file)
     lines = file.read_bytes().splitlines(keepends=True)
@@ -135,7 +135,7 @@ def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path, full: str, m
     assert not list(tmp_path.glob("export*")), "nor a part of it, with the keys of projects"
 
 
-def test_reset_keeps_the_keys_unless_told(full: str) -> None:
+def test_reset_keeps_the_keys_unless_requested_otherwise(full: str) -> None:
     assert run("reset", "--store", full, "--yes").output == "103 entries deleted\n"
     assert asyncio.run(tree(full)) == [(KEY, b"{}")]
     assert run("reset", "--store", full, "--keys", "--yes").output == "1 entries deleted\n"

@@ -150,9 +150,7 @@ async def test_every_process_follows(running: Gate, file: File) -> None:
     assert before.tenant.find("code/lib") is None
 
 
-async def test_all_projects_are_read_when_that_is_asked_for(
-    running: Gate, repositories: Repositories, file: File
-) -> None:
+async def test_all_projects_are_read_on_request(running: Gate, repositories: Repositories, file: File) -> None:
     place = running.context.map.layout("example").record
     entry = running.context.mirror.get(place.path)
     assert entry is not None

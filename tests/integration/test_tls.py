@@ -124,7 +124,7 @@ async def done(message, context):
 
 
 @pytest.mark.long
-async def test_queue_clients_believe_the_authority_that_they_are_told_and_no_other(tmp_path: Path) -> None:
+async def test_queue_clients_trust_the_configured_authority_and_no_other(tmp_path: Path) -> None:
     tls = certificate(tmp_path, by=authority(tmp_path))
     authority(tmp_path / "stranger")
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")

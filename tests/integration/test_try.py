@@ -103,7 +103,7 @@ def test_what_a_job_before_it_would_return_can_be_given(repositories: Repositori
 
 
 @pytest.mark.long
-def test_what_cannot_be_tried_is_said(repositories: Repositories, tmp_path: Path) -> None:
+def test_what_cannot_be_tried_is_reported(repositories: Repositories, tmp_path: Path) -> None:
     done = attempt(repositories, "unti")
     assert isinstance(done.exception, Exception) and done.exit_code == 1
     assert "runs no job 'unti'; did you mean 'unit'?" in str(done.exception)
@@ -173,7 +173,7 @@ def test_a_job_has_the_secrets_that_the_user_says(publishing: Repositories, tmp_
         ("account: {token: [", "mine.yaml:1: this is not YAML"),
     ],
 )
-def test_what_is_not_said_of_secrets_is_asked_for(
+def test_missing_secrets_are_prompted_for(
     publishing: Repositories, tmp_path: Path, text: str | None, said: str
 ) -> None:
     given = tmp_path / "mine.yaml"

@@ -186,7 +186,7 @@ async def test_the_process_goes_and_comes_with_those_who_look_on(seen: Seen) -> 
     await until("it is gone", lambda: seen.gone == {2}, every_s=0.01)
 
 
-async def test_a_process_that_stands_still_is_not_waited_for_and_told_the_latest(seen: Seen) -> None:
+async def test_a_stopped_viewer_is_not_waited_for_and_gets_the_latest_state(seen: Seen) -> None:
     page = seen.comes()
     seen.tells(0, {})
     await page.until(lambda: page.status is not None)
@@ -301,7 +301,7 @@ def polled(answer: httpx.Response) -> dict[str, Any]:
 
 
 @pytest.mark.long
-async def test_a_change_is_looked_at_once_and_all_who_look_on_are_told_the_same_of_it(tmp_path: Path) -> None:
+async def test_a_change_is_rendered_once_and_all_viewers_get_the_same(tmp_path: Path) -> None:
     metrics = ProcessMetrics()
     served = crowded(tmp_path, observer=metrics)
     async with served as (site, address), httpx.AsyncClient(base_url=address) as client:

@@ -33,7 +33,7 @@ def test_builds_that_run_when_something_ahead_fails_go_on() -> None:
     assert played(reuse=True).carried and not played(reuse=False).carried
 
 
-def test_the_repositories_have_the_shape_that_is_said() -> None:
+def test_the_repositories_have_the_documented_shape() -> None:
     jobs = shapes(random.Random(1))
     used = Counter(one for given in jobs.values() for one in given.get("functional", ()))
     integrated = {name for name, given in jobs.items() if "integrated" in given}

@@ -92,7 +92,7 @@ def test_it_goes_on_from_there() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("topic", ["landed"])
-def test_who_has_landed_is_not_told_otherwise(topic: str) -> None:
+def test_a_landed_change_gets_no_contrary_report(topic: str) -> None:
     office = read(RELEASE)
     run_virtual(_finished(office))
     told = [f.result for f in office.history.finished.values() if f.change.topic == topic]

@@ -412,7 +412,7 @@ OF_MOVES: dict[Mutant, range] = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", range(0, SEEDS // 10, CHUNK))
-def test_nothing_runs_or_is_kept_for_a_pipeline_that_nobody_has(first: int) -> None:
+def test_nothing_runs_or_is_stored_for_a_removed_pipeline(first: int) -> None:
     assert simulate(range(first, min(first + CHUNK, SEEDS // 10)), moving=True) > 0, "nobody died"
 
 

@@ -11,7 +11,7 @@ from .soak import ALLOWED, Sample, Soak, grown, table
 CHANGES, EVERY = 40, 10
 
 
-def test_nothing_grows_with_the_number_of_changes_but_what_is_kept(tmp_path: Path) -> None:
+def test_nothing_but_the_history_grows_with_the_number_of_changes(tmp_path: Path) -> None:
     samples = Soak(tmp_path).run(CHANGES, EVERY)
     assert samples[-1].changes == CHANGES
     assert not grown(samples), table(samples)

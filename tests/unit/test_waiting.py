@@ -41,7 +41,7 @@ async def test_what_is_true_at_once_needs_no_time() -> None:
     assert await until("it holds", lambda: 1, within_s=0) == wait_for("it holds", lambda: 1, within_s=0) == 1
 
 
-async def test_who_waits_in_vain_is_told_for_what_and_what_was_there() -> None:
+async def test_a_failed_wait_reports_its_condition_and_the_last_value() -> None:
     said = r"not within 0\.01 s: two have come \(last: \[\]\)"
     with pytest.raises(AssertionError, match=said):
         await until("two have come", lambda: [], within_s=0.01, every_s=0.005)

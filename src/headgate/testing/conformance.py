@@ -181,7 +181,7 @@ class Conformance:
             assert new is not None
             assert await first(watch, 2) == [types.EntryChanged(new), types.EntryGone("/w/a")]
 
-    async def test_what_a_lease_holds_goes_with_it(self, backend: types.Backend) -> None:
+    async def test_entries_of_a_lease_go_with_it(self, backend: types.Backend) -> None:
         ttl_s, lease = self.TTL_S, None
         while lease is None:  # it may have ended before anybody looks
             ttl_s, lease = 2 * ttl_s, await self._ends(backend, ttl_s)

@@ -44,7 +44,7 @@ PLAY = """
 
 @pytest.mark.long
 @pytest.mark.sampled
-async def test_what_happened_is_told_in_lines_and_as_json(stage: Stage) -> None:
+async def test_events_are_logged_as_lines_and_as_json(stage: Stage) -> None:
     stage.file("roles/polite/tasks/main.yaml", "- name: greets\n  debug: {msg: 'to {{ item }}'}\n  loop: [all]\n")
     run = stage.book("play.yaml", PLAY)
     await stage.build(pre_run=(stage.book("first", "true"),), run=(run,), vars={"text": "some text"})

@@ -33,7 +33,7 @@ def tried() -> dict[str, tuple[set[int], bool]]:
     return found
 
 
-def test_every_promise_is_tried_where_it_holds_and_nowhere_else() -> None:
+def test_every_promise_is_tested_where_it_applies_and_nowhere_else() -> None:
     known, named = tried(), list(rows())
     assert {test for _, those in named for test in those} == known.keys()
     for cells, those in named:

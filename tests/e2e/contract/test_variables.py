@@ -86,7 +86,7 @@ TEXTS = ["1.10", "yes", "2026-01-01", "", "~", "=", "1e3", "0x1f", "1_0", "-", "
 
 
 @pytest.mark.long
-async def test_every_playbook_is_told_of_its_machines_its_build_and_itself(stage: Stage) -> None:
+async def test_every_playbook_has_variables_for_its_machines_its_build_and_itself(stage: Stage) -> None:
     stage.file("roles/helper/tasks/main.yaml", "- debug: {msg: 'helped {{ inventory_hostname }}'}\n")
     roles = (JobRole("h/lib", "local", "lib"),)
     run = stage.book("told.yaml", TOLD % {"nodepool": NODEPOOL}, roles=roles)
@@ -104,7 +104,7 @@ async def test_every_playbook_is_told_of_its_machines_its_build_and_itself(stage
 
 
 @pytest.mark.long
-async def test_what_a_job_says_of_facts_reaches_playbooks_that_have_more_rights(stage: Stage) -> None:
+async def test_facts_that_a_job_sets_reach_playbooks_with_more_rights(stage: Stage) -> None:
     """The variable is `{{ ansible_user_dir }}/zuul-output`, as base jobs and their children write it; it does not
     name the executor itself, where each kind of playbook has its own home."""
     play = """
@@ -140,7 +140,7 @@ async def test_variables_of_the_job_are_there_beside_those_of_a_playbook(stage: 
 
 
 @pytest.mark.long
-async def test_a_machine_out_of_reach_is_no_fault_of_variables_that_name_its_facts(tmp_path: Path) -> None:
+async def test_an_unreachable_machine_is_no_fault_of_variables_that_name_its_facts(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     (port,) = free_ports(1)
     hosts = {"one": {"ansible_host": "127.0.0.1", "ansible_port": str(port)}}
@@ -184,7 +184,7 @@ def test_a_machine_that_is_made_says_whether_the_next_build_has_it_too() -> None
     assert (nodes["made"]["external_id"], nodes["made"]["label"]) == ("i-1", "small")
 
 
-def test_where_python_is_may_be_said_for_all_machines_or_for_a_group() -> None:
+def test_the_python_interpreter_can_be_set_for_all_machines_or_for_a_group() -> None:
     """Variables of the machine do not decide this, because variables of the machine override both."""
     told = {"ansible_python_interpreter": "/opt/python"}
     hosts = {"one": {"ansible_host": "192.0.2.1"}, "two": {"ansible_host": "192.0.2.2"}}
@@ -200,7 +200,7 @@ def test_where_python_is_may_be_said_for_all_machines_or_for_a_group() -> None:
     assert of(FrozenJob(name="j", host_vars={"one": told}), **told) == ["/opt/python", None]
 
 
-def test_what_is_ahead_is_told_by_the_names_of_its_forge() -> None:
+def test_changes_ahead_have_the_names_of_their_forge() -> None:
     """`change` and `patchset` are numbers on forges with numbered changes, as for the change itself."""
     pull = MergeItem("a", "github.com/acme/lib", "hub", "main", "refs/pull/12/head", "1" * 40, number="12", url="u:12")
     review = replace(pull, item="b", ref="refs/changes/11/4711/3", number="4711", patchset="3", topic="big")

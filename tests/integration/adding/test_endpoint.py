@@ -75,12 +75,12 @@ async def client(tmp_path: Path, repositories: Repositories) -> AsyncIterator[ht
     history.close()
 
 
-async def test_it_answers_with_its_shape_whatever_is_asked(client: httpx.AsyncClient) -> None:
+async def test_it_answers_with_its_shape_to_every_request(client: httpx.AsyncClient) -> None:
     assert (await client.get(f"{ROLL}/code")).json() == {"projects": ["code/api", "code/lib"], "more": False}
     assert (await client.get(f"{ROLL}/%00%2e%2e")).json() == {"projects": [], "more": False}
 
 
-async def test_who_may_not_read_a_tenant_does_not_reach_it(client: httpx.AsyncClient) -> None:
+async def test_a_tenant_is_hidden_from_those_who_may_not_read_it(client: httpx.AsyncClient) -> None:
     closed = "/api/tenant/closed/roll/code"
     assert (await client.get(closed)).status_code == 401
     assert (await client.get(closed, headers=OPERATOR)).json() == {"projects": ["code/lib"], "more": False}

@@ -56,7 +56,7 @@ def node(name: str) -> MachineSpec:
     return MachineSpec(name, {}, {}, {}, {}, {NODE_TAG: name})
 
 
-async def test_one_machine_is_made_for_a_node_however_often_it_is_asked_for(tmp_path: Path) -> None:
+async def test_one_machine_is_made_for_a_node_however_often_it_is_requested(tmp_path: Path) -> None:
     first = await shed(tmp_path).advance(node("a"), {})
     again = await shed(tmp_path).advance(node("a"), {})  # the answer was lost, and the launcher started again
     assert isinstance(first, Made) and first == again
@@ -69,7 +69,7 @@ async def test_one_machine_is_made_for_a_node_however_often_it_is_asked_for(tmp_
         await shed(tmp_path).advance(node("a"), first.state)
 
 
-def test_a_place_that_is_not_there_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_place_is_reported_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\[connection sky\]: place: .*barn is not a directory: make it"):
         shed(tmp_path, "barn")
 

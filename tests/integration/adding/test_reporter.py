@@ -75,7 +75,7 @@ async def test_it_is_made_of_its_section_and_has_an_outbox(tmp_path: Path) -> No
         ("file = hall\n", r"\[connection hall\]: file: a name that ends in .txt"),
     ],
 )
-async def test_what_is_wrong_with_its_section_is_said_with_the_line(tmp_path: Path, said: str, why: str) -> None:
+async def test_errors_in_its_section_name_the_line(tmp_path: Path, said: str, why: str) -> None:
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: 0)
     with pytest.raises(UserError, match=why):

@@ -81,7 +81,7 @@ async def test_its_url_opens_it_and_what_was_there_is_there_again(tmp_path: Path
     assert entry is not None and written[1] is not None and entry.path > written[1].path
 
 
-async def test_what_is_no_slate_is_told_with_what_to_do(tmp_path: Path, row: None) -> None:
+async def test_an_invalid_slate_is_reported_with_a_remedy(tmp_path: Path, row: None) -> None:
     (tmp_path / "slate").write_text("[1, 2")
     with pytest.raises(UserError, match=r"this is no slate: .*; move it away"):
         await open_store(named(tmp_path, f"slate://{tmp_path}/slate"))

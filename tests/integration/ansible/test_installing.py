@@ -160,7 +160,7 @@ def test_a_killed_installation_is_not_used_and_whoever_comes_next_waits_for_what
     assert "installing Ansible 9" in lines[1] and here.find("9") is not None
 
 
-async def test_a_job_without_its_version_is_told_what_to_run(tmp_path: Path, here: Environments) -> None:
+async def test_a_job_without_its_version_reports_the_command_to_run(tmp_path: Path, here: Environments) -> None:
     (tmp_path / "bench").mkdir()
     bench = Bench(tmp_path / "bench", ansible=here)
     outcome = await bench.start(

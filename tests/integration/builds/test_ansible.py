@@ -153,7 +153,7 @@ async def test_failures_are_shown_where_they_happen(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_a_host_out_of_reach_is_a_further_try(tmp_path: Path) -> None:
+async def test_an_unreachable_host_causes_another_attempt(tmp_path: Path) -> None:
     nowhere = ListedMachine(
         "nowhere", ("far",), {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_retries": 0}
     )
@@ -182,7 +182,9 @@ async def test_phases_mix_playbooks_and_executables(tmp_path: Path) -> None:
     assert outcome.result == "FAILURE" and "| localhost | success False level none" in bench.log
 
 
-async def test_without_ansible_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_ansible_an_error_names_the_extra_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", "/nowhere")
     bench = Bench(tmp_path)

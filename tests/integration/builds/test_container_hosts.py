@@ -63,7 +63,7 @@ async def test_a_playbook_has_the_container_as_its_host(tmp_path: Path, images: 
 
 
 @pytest.mark.long
-async def test_what_cannot_be_done_in_a_container_is_said(tmp_path: Path, images: Images) -> None:
+async def test_unsupported_features_in_a_container_are_reported(tmp_path: Path, images: Images) -> None:
     image = images.registry.put("team/bare", shell())
     bench = Bench(tmp_path, "container", images=images.supply)
     raw = "- hosts: all\n  gather_facts: false\n  tasks: [{raw: echo raw works}, {command: 'true'}]\n"

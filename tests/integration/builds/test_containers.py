@@ -131,7 +131,7 @@ async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
 
 
 @pytest.mark.long
-async def test_limits_hold_in_containers_and_nothing_is_left(place: Path, tmp_path: Path, tools: str) -> None:
+async def test_limits_apply_in_containers_and_nothing_is_left(place: Path, tmp_path: Path, tools: str) -> None:
     bounds = ProcessBounds(processes_max=20, disk_max_bytes=30_000_000)
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9), bounds=bounds)
     many = bench.script("many", "for i in $(busybox seq 60); do sleep 60 & done; wait")

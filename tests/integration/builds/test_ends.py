@@ -78,7 +78,7 @@ async def test_a_command_that_hears_the_request_to_end_may_do_so_itself(tmp_path
     assert (await building).result == "CANCELED" and "heard" in bench.log
 
 
-async def test_it_is_said_when_what_prepares_a_build_is_done(tmp_path: Path) -> None:
+async def test_the_end_of_the_preparation_of_a_build_is_reported(tmp_path: Path) -> None:
     bench, contact = Bench(tmp_path), Alone()
     book = bench.script("long", "echo running; sleep 60")
     building = bench.start(run=(book,), contact=contact)
@@ -275,7 +275,7 @@ async def test_a_full_disk_for_the_log_is_the_result(tmp_path: Path, small_disk:
     assert outcome.result == "DISK_FULL" and not processes_of(bench.id)
 
 
-async def test_no_space_for_the_repositories_is_said(tmp_path: Path) -> None:
+async def test_a_disk_too_full_for_the_repositories_is_reported(tmp_path: Path) -> None:
     class Full:
         async def branches(self, *_: object) -> tuple[str, ...]:
             return ("master",)

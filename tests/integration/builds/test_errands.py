@@ -38,7 +38,7 @@ async def test_a_network_is_made_and_listened_in(keeper: ProcessKeeper) -> None:
         os.close(net)
 
 
-async def test_what_cannot_be_done_is_said(keeper: ProcessKeeper) -> None:
+async def test_impossible_requests_are_refused_with_a_reason(keeper: ProcessKeeper) -> None:
     with pytest.raises(OSError, match="the program nowhere-to-be-found is not installed"):
         await keeper.program({}, ["nowhere-to-be-found"])
     with pytest.raises(OSError, match="false: exit status 1"):

@@ -55,7 +55,7 @@ async def test_a_held_build_stays_for_its_executor_alone_until_it_is_given_back(
     assert not second.exists()
 
 
-async def test_what_ends_well_is_not_kept(tmp_path: Path) -> None:
+async def test_successful_builds_are_not_held(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     contact = Holding(bench.runner)
     assert (await bench.build(run=(bench.script("run", "exit 0"),), contact=contact)).result == "SUCCESS"

@@ -86,7 +86,7 @@ async def test_pre_run_and_run_share_their_time(tmp_path: Path) -> None:
     assert (await bench.build(pre_run=(half,), run=(half,), timeout_s=5)).result == "TIMED_OUT"
 
 
-async def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
+async def test_what_cannot_be_run_is_reported(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     (bench.source / "text").write_text("just text\n")
     (bench.source / "strange").write_text("#!/nowhere/at/all\n")
@@ -129,13 +129,13 @@ async def test_repositories_that_cannot_be_had(tmp_path: Path) -> None:
     assert outcome.result == "MERGE_CONFLICT" and "api is not there" in bench.log
 
 
-async def test_a_job_may_say_that_trying_again_is_no_use(tmp_path: Path) -> None:
+async def test_a_job_may_rule_out_further_attempts(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     pre = bench.script("pre", "headgate-return zuul.retry=false; exit 1")
     assert (await bench.build(pre_run=(pre,))).result == "FAILURE"
 
 
-async def test_an_executable_is_told_by_file_and_environment(tmp_path: Path) -> None:
+async def test_an_executable_gets_its_variables_by_file_and_environment(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap", hostname="here", variables={"mirror": "http://site", "who": "site"})
     run = bench.script("run", "cp $HEADGATE_VARS $ZUUL_LOG_DIR/vars.json; env > $ZUUL_LOG_DIR/env.txt; pwd")
     post = bench.script("post", "cp $HEADGATE_VARS $ZUUL_LOG_DIR/post.json; false")
@@ -206,7 +206,7 @@ async def test_data_that_cannot_be_used_fails_the_build(tmp_path: Path, does: st
     )
 
 
-async def test_files_left_in_the_log_directory_are_kept_within_limits(tmp_path: Path) -> None:
+async def test_files_left_in_the_log_directory_are_stored_within_limits(tmp_path: Path) -> None:
     bench = Bench(tmp_path, files_size_max_bytes=1000)
     does = """cd $ZUUL_LOG_DIR; mkdir sub; echo '{"a": 1}' > sub/report.json; head -c 2000 /dev/zero > big
 ln -s /etc/passwd stolen; mkfifo pipe; echo mine > job-output.txt.1
@@ -221,7 +221,7 @@ mkdir zuul-info; echo '"mine"' > zuul-info/inventory.yaml"""
         assert line in bench.log
 
 
-async def test_the_kept_inventory_has_nothing_of_the_site_and_nothing_that_a_job_calls_a_secret(tmp_path: Path) -> None:
+async def test_the_stored_inventory_contains_no_site_variables_and_no_secrets(tmp_path: Path) -> None:
     bench = Bench(tmp_path, variables={"mirror_password": "hunter2", "who": "site"})
     run = bench.script("run", """headgate-return 'zuul.redactions=["hunter3"]'""")
     outcome = await bench.build(run=(run,), vars={"who": "job", "said": ["a hunter3"]})
@@ -302,7 +302,7 @@ async def test_projects_lie_where_the_scheme_says(tmp_path: Path, scheme: str, p
     assert zuul["project"]["src_dir"] == zuul["projects"][PROJECT]["src_dir"]
 
 
-async def test_two_projects_in_one_place_are_told(tmp_path: Path) -> None:
+async def test_two_projects_in_one_place_are_reported(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     more = (RequiredProject("h/one/app", "local"), RequiredProject("h/two/app", "local"))
     outcome = await bench.build(run=(bench.script("job", "true"),), workspace_scheme="flat", required_projects=more)

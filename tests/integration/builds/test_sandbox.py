@@ -55,7 +55,7 @@ def test_without_bubblewrap_one_warning_says_what_to_install(
     ]
 
 
-def test_bubblewrap_that_does_not_work_is_told_apart(
+def test_a_broken_bubblewrap_is_recognised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = tmp_path / "bwrap"

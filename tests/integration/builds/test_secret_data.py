@@ -52,7 +52,7 @@ def sealed(found: dict[str, Any]) -> Sealed:
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("exposure", ["ignore", "redact"])
-async def test_what_a_job_returns_secretly_is_sealed_and_kept_nowhere_else(tmp_path: Path, exposure: str) -> None:
+async def test_secret_data_that_a_job_returns_is_sealed_and_stored_nowhere_else(tmp_path: Path, exposure: str) -> None:
     bench = Bench(tmp_path, "bwrap", keys=Keys())
     books = bench.script("returns.yaml", RETURNS), bench.script("shows", AND_SHOWS)
     outcome = await bench.build(run=books, secret_exposure=exposure)

@@ -50,7 +50,7 @@ async def test_two_builds_are_two_people(tmp_path: Path) -> None:
     assert uids[0] and uids[1] and uids[0][1] != uids[1][1]
 
 
-async def test_logs_that_are_kept_are_not_the_build_s(tmp_path: Path) -> None:
+async def test_stored_logs_do_not_belong_to_the_user_of_the_build(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap")
     run = bench.script("run", "cd $ZUUL_LOG_DIR; mkdir d; cp /bin/true d/x; chmod 6777 d/x")
     assert (await bench.build(run=(run,))).result == "SUCCESS", bench.log

@@ -115,7 +115,7 @@ async def test_a_repository_without_its_files_is_as_one_that_was_not_checked_out
     assert (tree / "a").read_text() == "own\n" and run_git("status", "--porcelain", at=tree) == ""
 
 
-async def test_what_is_not_there_is_said(repositories: Repositories, git: GitEngine) -> None:
+async def test_missing_things_are_reported(repositories: Repositories, git: GitEngine) -> None:
     state = await state_of(git)
     with pytest.raises(CheckoutError, match="has no branch nowhere"):
         await git.checkout(state, API, "nowhere", repositories.root / "x")
@@ -164,7 +164,7 @@ async def test_a_required_project_without_the_branch_is_on_its_default_branch(
 
 
 @pytest.mark.parametrize("place", ["work/src", "untrusted"])
-async def test_a_build_dropped_in_the_middle_of_a_checkout_leaves_nothing_however_often_it_is_told(
+async def test_a_build_dropped_during_a_checkout_leaves_nothing_however_often_it_is_cancelled(
     repositories: Repositories, git: GitEngine, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """As when a session ends while its build is cancelled: writes that have begun are awaited."""

@@ -241,7 +241,7 @@ async def test_a_fleet_without_room_says_so(ground: AwsGround, driver: Aws) -> N
         (answers(301, b"", {"location": "http://elsewhere/"}), CloudUnavailable),
     ],
 )
-async def test_errors_are_told_apart(ground: AwsGround, driver: Aws, fault: Fault, kind: type[Exception]) -> None:
+async def test_errors_are_distinguished(ground: AwsGround, driver: Aws, fault: Fault, kind: type[Exception]) -> None:
     ground.faults.once(fault, ground.makes)
     with pytest.raises(kind) as told:
         await made(driver, ground.wanted(node()))
@@ -368,7 +368,7 @@ async def _lender(asked: ReceivedRequest, go_on: object) -> FaultAnswer:
     return FaultAnswer(200, json.dumps({"AccessKeyId": "AKMACHINE", **lent}).encode(), {})
 
 
-async def test_keys_are_asked_of_nobody_far_without_tls_and_missing_ones_are_named(tmp_path: Path) -> None:
+async def test_keys_are_requested_from_remote_servers_only_by_tls_and_missing_ones_are_named(tmp_path: Path) -> None:
     none = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
     for source, env, told in (
         (AwsKeySource(), {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.org/c"}, "without TLS"),

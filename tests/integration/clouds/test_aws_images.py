@@ -138,7 +138,7 @@ async def gone(images: AwsImages, one: WantedImage, state: dict[str, str] | None
 
 
 @pytest.mark.long
-async def test_an_image_has_what_its_provider_says_and_a_machine_is_asked_for_of_it(
+async def test_an_image_has_its_providers_settings_and_machines_use_it(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     said = {"architecture": "arm64", "ena_support": False, "imds_support": "v2.0"}
@@ -254,7 +254,7 @@ async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
 
 @pytest.mark.long
 @METHODS
-async def test_what_aws_refuses_to_import_is_told_in_its_words_and_tried_anew(
+async def test_a_refused_import_is_reported_in_the_words_of_aws_and_retried(
     ground: AwsImagesGround, images: AwsImages, file: Path, method: str
 ) -> None:
     one = wanted(ground, import_method=method)
@@ -456,7 +456,7 @@ async def test_an_upload_is_withdrawn_while_it_is_sent_or_imported(
 
 
 @pytest.mark.long
-async def test_what_cannot_go_yet_is_said_and_what_an_import_made_for_nobody_is_found(
+async def test_images_in_use_are_reported_and_unused_imports_are_found(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground)
@@ -514,7 +514,7 @@ async def test_leftovers_of_all_kinds_go_at_the_second_look_and_one_that_stays_k
         assert len(ending) == 1 and set(ground.ours()) == {stays, used, *ending}
 
 
-async def test_a_bucket_that_is_elsewhere_missing_or_not_ours_is_told(
+async def test_a_bucket_that_is_elsewhere_missing_or_foreign_is_reported(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground)

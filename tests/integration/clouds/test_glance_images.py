@@ -137,7 +137,7 @@ async def test_a_file_is_not_sent_for_ever(ground: OpenStackGround, images: Glan
     assert ground.faults.count(sends) == 3
 
 
-async def test_what_glance_says_no_to_is_told_in_its_words(images: GlanceImages, glance: Glance, file: Path) -> None:
+async def test_refusals_of_glance_are_reported_in_its_words(images: GlanceImages, glance: Glance, file: Path) -> None:
     glance.size_max = 10
     one = wanted()
     with pytest.raises(
@@ -189,7 +189,7 @@ async def test_any_digest_that_glance_has_is_compared(
 
 
 @pytest.mark.parametrize("reported", ["killed", "deactivated"])
-async def test_a_dead_image_is_taken_away_and_told(
+async def test_a_dead_image_is_removed_and_reported(
     images: GlanceImages, glance: Glance, file: Path, reported: str
 ) -> None:
     one = wanted()

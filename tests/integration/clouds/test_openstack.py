@@ -45,7 +45,7 @@ def lends(asked: ReceivedRequest) -> bool:
 
 
 @pytest.mark.long
-async def test_names_are_looked_up_and_nova_is_told_what_the_label_says(
+async def test_names_are_resolved_and_nova_gets_the_settings_of_the_label(
     ground: OpenStackGround, driver: Machines
 ) -> None:
     wanted = ground.wanted(
@@ -201,7 +201,7 @@ async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: Ope
         (answers(300, b"{}"), CloudUnavailable),
     ],
 )
-async def test_errors_are_told_apart(
+async def test_errors_are_distinguished(
     ground: OpenStackGround, driver: Machines, said: Fault, kind: type[Exception]
 ) -> None:
     ground.faults.once(said, ground.makes)
@@ -232,7 +232,7 @@ async def test_lists_have_many_pages_and_one_that_does_not_end_is_none(
         await driver.resources(ground.provider)
 
 
-async def test_a_token_that_ended_is_replaced_at_once_and_a_password_that_is_wrong_is_said(
+async def test_an_expired_token_is_replaced_at_once_and_a_wrong_password_is_reported(
     ground: OpenStackGround, driver: Machines
 ) -> None:
     await driver.resources(ground.provider)
@@ -330,7 +330,7 @@ async def test_without_a_keystone_a_fixed_token_goes_to_a_fixed_address(
         ("clouds: {a: {auth_type: none}}", "a", "must be the URL of Nova"),
     ],
 )
-def test_what_is_wrong_with_clouds_yaml_is_said(text: str, cloud: str, told: str, tmp_path: Path) -> None:
+def test_errors_in_clouds_yaml_are_reported(text: str, cloud: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "clouds.yaml").write_text(text)
     with pytest.raises(UserError, match=told) as raised:
         place(cloud, str(tmp_path / "clouds.yaml"), {})
@@ -352,7 +352,7 @@ def test_tags_in_a_description_are_as_many_as_fit_the_two_that_matter_first() ->
         assert address_tags(other) == {}
 
 
-def test_addresses_are_told_apart() -> None:
+def test_addresses_are_distinguished() -> None:
     def server(*found: tuple[str, int, str]) -> dict[str, Any]:
         return {"addresses": {"n": [{"addr": a, "version": v, "OS-EXT-IPS:type": t} for a, v, t in found]}}
 

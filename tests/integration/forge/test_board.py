@@ -140,7 +140,7 @@ async def test_from_proposed_to_landed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_three_are_tested_together_and_the_one_that_fails_is_told(tmp_path: Path) -> None:
+async def test_three_are_tested_together_and_the_one_that_fails_is_reported(tmp_path: Path) -> None:
     async with town(tmp_path, fails="Broken") as here:
         pulls = [await here.proposed(title, {title.lower(): title}) for title in ("One", "Broken", "Three")]
         for pull in pulls:
@@ -156,7 +156,7 @@ async def test_three_are_tested_together_and_the_one_that_fails_is_told(tmp_path
         assert merges.splitlines() == [f"Merge {pulls[2].url}", f"Merge {pulls[0].url}"]
 
 
-async def test_a_forge_that_is_still_looking_is_asked_again(tmp_path: Path) -> None:
+async def test_a_forge_that_is_still_checking_is_polled_again(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         pull = await here.proposed("Add a thing", {"thing": "1\n"})
         await here.checked(pull)
@@ -166,7 +166,7 @@ async def test_a_forge_that_is_still_looking_is_asked_again(tmp_path: Path) -> N
         assert here.board.calls.count("land") == 4
 
 
-async def test_a_landing_that_is_refused_is_told_in_the_forge_s_words(tmp_path: Path) -> None:
+async def test_a_refused_landing_is_reported_in_the_words_of_the_forge(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         pull = await here.proposed("Add a thing", {"thing": "1\n"})
         await here.checked(pull)
@@ -279,7 +279,7 @@ def _has(repositories: Repositories, path: str) -> bool:
     return path in run_git("ls-tree", "--name-only", "master", at=repositories.hub / "code/lib").splitlines()
 
 
-async def test_a_url_that_nobody_knows_is_told_and_does_not_block(tmp_path: Path) -> None:
+async def test_an_unknown_url_is_reported_and_does_not_block(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         pull = await here.proposed("Add", {"thing": "1\n"}, "Depends-On: https://elsewhere.example/x/pull/1")
         await here.checked(pull)
@@ -328,7 +328,7 @@ async def test_what_is_found_as_somebody_talks_of_what_needs_it_is_tested_with_i
 
 
 @pytest.mark.long
-async def test_a_forge_that_lands_by_push_has_the_tested_commit_itself_and_is_told_then(tmp_path: Path) -> None:
+async def test_a_forge_that_lands_by_push_gets_the_tested_commit_and_then_the_report(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         pulls = [await here.proposed(title, {title.lower(): title}) for title in ("One", "Two")]
         for pull in pulls:

@@ -107,7 +107,7 @@ async def test_only_protected_branches_that_are_not_locked_are_read(here: Town) 
 
 
 @pytest.mark.long
-async def test_a_push_to_a_branch_that_is_kept_out_has_nothing_read(here: Town) -> None:
+async def test_a_push_to_an_excluded_branch_reads_nothing(here: Town) -> None:
     """A tenant that wants them reads them nevertheless; a push to an unprotected branch is ignored by the other."""
     await until("all is read", lambda: read(here) == {"master"} and read(here, "open") == {"master", "feature"})
     before = layout(here)
@@ -137,7 +137,7 @@ async def test_what_is_proposed_for_such_a_branch_configures_nothing(here: Town)
 
 
 @pytest.mark.long
-async def test_what_was_said_holds_after_a_restart_while_the_forge_says_nothing(tmp_path: Path) -> None:
+async def test_protections_apply_after_a_restart_while_the_forge_is_silent(tmp_path: Path) -> None:
     board, plain = places(tmp_path)
     backend = MemoryBackend()
     async with town(tmp_path, board, plain, backend) as here:

@@ -72,7 +72,7 @@ async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tm
 
 
 @pytest.mark.long
-async def test_a_forge_that_sees_nothing_is_waited_for_and_then_told(
+async def test_a_push_that_the_forge_does_not_see_is_reported_after_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with town(tmp_path, lands="push") as here:
@@ -156,7 +156,7 @@ async def test_a_branch_that_moved_takes_nothing_and_it_is_tested_again(tmp_path
 
 
 @pytest.mark.long
-async def test_a_push_that_is_refused_is_told_in_words(tmp_path: Path) -> None:
+async def test_a_refused_push_is_reported_with_its_reason(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         hook = here.board.repositories.hub / "code/api" / "hooks" / "update"
         hook.write_text(HOOK)

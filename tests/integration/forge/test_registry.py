@@ -48,6 +48,6 @@ def test_mergers_and_tenants_know_them_beside_plain_git(tmp_path: Path) -> None:
     assert {one.name: one.source for one in connection_shapes(of)} == {"hub": True, "local": True}
 
 
-def test_what_is_wrong_with_a_section_is_told_with_its_name(tmp_path: Path) -> None:
+def test_errors_in_a_section_name_it(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"headgate.conf: \[connection hub\]: the token is not a token"):
         connected(settings(tmp_path, token="short"))

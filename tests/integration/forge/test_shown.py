@@ -14,9 +14,7 @@ from .served import web
 from .test_board import town
 
 
-async def test_the_tenant_s_reports_say_why_a_forge_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_tenant_s_reports_say_why_a_forge_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(courier, "PAUSE_FIRST_S", 0.02)
     async with town(tmp_path) as here, web(here, tmp_path) as client:
         here.board.away = "it is being upgraded"

@@ -201,7 +201,7 @@ async def placed(kind: Kind, root: Path, config: str = CONFIG) -> AsyncIterator[
 
 @pytest.mark.long
 @pytest.mark.sampled(2)
-async def test_what_a_change_needs_in_vain_is_said_on_it(place: Place) -> None:
+async def test_an_unmet_need_of_a_change_is_reported_on_it(place: Place) -> None:
     """Even if a result alone causes no comment."""
     unknown, nowhere = "https://elsewhere.example/x/pull/1", place.url(1, "acme/nowhere")
     first = place.proposed("one", unknown)

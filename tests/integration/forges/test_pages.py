@@ -69,7 +69,7 @@ async def test_who_sends_a_form_from_elsewhere_does_nothing(venue: Hosted) -> No
     assert [(remark.who, remark.did) for remark in seen.remarks if remark.did != "noted"] == [(REVIEWER, "approved")]
 
 
-async def test_what_cannot_be_done_is_said(venue: Hosted) -> None:
+async def test_impossible_requests_are_refused_with_a_reason(venue: Hosted) -> None:
     host = venue.host
     path = await host.propose("ada", PROJECT, "topic", {"a": "1\n"}, "A change", "")
     async with browser(host) as client:

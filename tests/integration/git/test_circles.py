@@ -147,7 +147,7 @@ async def test_after_the_first_step_nothing_is_tried_any_more(two: Repositories)
     assert again.ok, "it has landed, whatever becomes of the rest"
 
 
-async def test_what_is_left_is_asked_for_again_when_a_server_refuses_it(two: Repositories) -> None:
+async def test_the_rest_is_requested_again_when_a_server_refuses_it(two: Repositories) -> None:
     found = await circle(two, ("code", "master", "one"), ("lib", "master", "two"))
     assert (await found.lands(found.request("code", later=["lib"]))).ok
     refusing = hook(two, "lib", 'echo "not today" >&2; exit 1')
@@ -189,7 +189,7 @@ async def test_two_circles_that_land_in_opposite_order_do_not_wait_for_each_othe
     assert any(answer.ok for answer in answers)
 
 
-async def test_a_build_has_the_branch_before_the_whole_item_as_origin(repositories: Repositories) -> None:
+async def test_a_build_has_the_branch_before_the_entire_item_as_origin(repositories: Repositories) -> None:
     found = await circle(repositories, ("code", "master", "one"), ("code", "master", "two"))
     dest = repositories.root / "src"
     done = await found.git.checkout(found.state, f"{HOST}/code", "master", dest)

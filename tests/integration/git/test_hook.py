@@ -142,7 +142,7 @@ def test_who_pushes_is_shown_where_to_look(
     assert shown("HEAD:refs/approvals/ada/master/ada/fix-1") == proposed
 
 
-def test_a_hook_of_somebody_else_is_left_alone_and_without_settings_it_is_said_what_is_missing(
+def test_a_foreign_hook_stays_and_missing_settings_are_named(
     repositories: Repositories, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -176,7 +176,7 @@ async def test_the_server_itself_refuses_what_is_withdrawn_during_the_push(
     assert repositories.head("code") == before and "It passed." not in repositories.note("code", commit)
 
 
-async def test_a_branch_that_is_gone_is_said(repositories: Repositories) -> None:
+async def test_a_deleted_branch_is_reported(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git = engine(repositories)
     state = await state_of(git, item(commit, "one"))

@@ -204,7 +204,7 @@ async def test_a_chain_extended_by_one_costs_one_merge(repositories: Repositorie
     assert git.mirror(PROJECT, "local").merges == 4
 
 
-async def test_the_same_commit_told_in_other_words_is_another_merge(repositories: Repositories) -> None:
+async def test_the_same_commit_with_another_message_is_another_merge(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git = engine(repositories)
     for mode in ("merge", "squash-merge"):
@@ -227,7 +227,7 @@ async def test_on_top_of_the_branch_nothing_is_merged_but_the_result_is_the_same
     assert again.merged == state.merged, "what is there already is not merged again"
 
 
-async def test_what_is_missing_is_said(repositories: Repositories) -> None:
+async def test_missing_commits_are_reported(repositories: Repositories) -> None:
     answer = await merged(engine(repositories), item("1" * 40, "ghost"))
     assert not answer.ok and "1" * 40 in answer.error
     nowhere = await merged(engine(repositories), item("1" * 40, "ghost", branch="nowhere"))
@@ -249,7 +249,7 @@ async def test_very_many_objects_are_packed_and_nothing_goes(
     assert run_git("rev-list", "--count", "--objects", state.merged[PROJECT]["master"], at=path) == "16"
 
 
-async def test_what_is_fetched_is_there_whole_or_not_at_all(repositories: Repositories) -> None:
+async def test_a_fetch_is_complete_or_leaves_nothing(repositories: Repositories) -> None:
     """If objects were unpacked one by one, a merge at that moment, or any merge after the fetch is killed, could see
     a commit before its files; git would treat missing files as deleted."""
     commits = [repositories.propose("code", f"t{n}", {f"f{n}": "x\n"}) for n in range(3)]
@@ -328,7 +328,7 @@ async def test_histories_that_have_nothing_in_common_do_not_merge(repositories: 
     assert not answer.ok and "unrelated histories" in answer.error
 
 
-async def test_a_commit_that_is_gone_is_said_of_its_change(repositories: Repositories) -> None:
+async def test_a_lost_commit_is_reported_for_its_change(repositories: Repositories) -> None:
     answer = await merged(engine(repositories), item("1" * 40, "gone"))
     assert (answer.ok, answer.blame) == (False, "gone") and "is not in" in answer.error
 

@@ -50,7 +50,7 @@ async def test_what_people_say_is_seen(bound: Repositories) -> None:
         assert [one.commit for one in watch.known[KEY].approvals] == [commit], "it is of the patchset before"
 
 
-async def test_what_is_said_of_nothing_is_named(bound: Repositories) -> None:
+async def test_approvals_of_nothing_are_named(bound: Repositories) -> None:
     proposed(bound, "ada")
     push(bound, "grace", "HEAD:refs/approvals/grace/master/ghost")
     async with watching(bound) as watch:

@@ -235,7 +235,7 @@ def test_a_push_waits_for_no_answer_and_fails_for_none(
     assert {"refs/for/master/one", "refs/for/master/two", "refs/for/master/three"} <= refs
 
 
-def test_what_cannot_be_printed_or_installed_is_said(repositories: Repositories, tmp_path: Path) -> None:
+def test_errors_in_printing_or_installing_are_reported(repositories: Repositories, tmp_path: Path) -> None:
     for said, why in (
         (printed(tmp_path, "mine"), "[web] root is not the http or https URL of the pages"),
         (printed(tmp_path, "--url", "https://h", "other"), "there is no connection 'other' with the driver git"),

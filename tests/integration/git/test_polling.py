@@ -32,7 +32,7 @@ async def test_pushes_are_seen_without_polling(repositories: Repositories) -> No
         assert (await seen.until(EventKind.ABANDONED)).topic == "one"
 
 
-async def test_remote_repositories_are_asked_as_often_as_the_setting_says(
+async def test_remote_repositories_are_polled_as_often_as_the_setting_says(
     repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connect with the user's own ssh."""
@@ -146,7 +146,7 @@ async def test_a_branch_deleted_closes_its_changes_with_a_reason(repositories: R
         await seen.until_problem("")
 
 
-async def test_a_repository_that_goes_is_said_once_and_comes_back(
+async def test_a_lost_repository_is_reported_once_and_comes_back(
     repositories: Repositories, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "headgate.git")
@@ -192,7 +192,7 @@ async def test_another_repository_at_the_same_place_is_seen(tmp_path: Path) -> N
         await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_topic_for_no_branch_is_said(repositories: Repositories) -> None:
+async def test_a_topic_for_no_branch_is_reported(repositories: Repositories) -> None:
     run_git("push", "-q", "origin", "HEAD:refs/for/mastr/one", at=repositories.work("code"))
     async with watching(repositories) as seen:
         assert "refs/for/mastr/one: it names no existing branch" in await seen.until_problem("mastr")
@@ -226,7 +226,7 @@ async def test_projects_of_other_hosts_are_nobody_elses(repositories: Repositori
         assert (await seen.until(EventKind.PROPOSED)).needs == (f"{PROJECT}/master/two",)
 
 
-async def test_of_a_change_too_large_to_tell_of_the_rest_is_told(repositories: Repositories) -> None:
+async def test_a_change_too_large_to_describe_is_reported_without_the_details(repositories: Repositories) -> None:
     work = repositories.work("code")
     for number in range(1_500):
         file = work / f"{number:04}{'x' * 200}"

@@ -29,7 +29,7 @@ async def kinds(watch: Watch) -> list[EventKind]:
             return [event.kind for event in events]
 
 
-async def test_another_try_is_told_as_the_first_and_the_ref_goes(repositories: Repositories) -> None:
+async def test_a_recheck_is_reported_like_the_first_run_and_its_ref_goes(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"a": "1\n"})
     async with watching(repositories) as watch:
         assert await kinds(watch) == [EventKind.PROPOSED]
@@ -46,7 +46,7 @@ async def test_another_try_is_told_as_the_first_and_the_ref_goes(repositories: R
         assert watch.known[f"{PROJECT}/master/one"].change.commit == commit
 
 
-async def test_what_is_asked_for_together_with_a_proposal_is_told_once(repositories: Repositories) -> None:
+async def test_a_recheck_with_a_proposal_causes_one_event(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"a": "1\n"})
     ask(repositories, commit)
     async with watching(repositories) as watch:
@@ -56,13 +56,13 @@ async def test_what_is_asked_for_together_with_a_proposal_is_told_once(repositor
         await end(waiting)
 
 
-async def test_who_asks_for_what_nobody_proposed_is_told_on_the_page(repositories: Repositories) -> None:
+async def test_a_recheck_of_nothing_is_reported_on_the_page(repositories: Repositories) -> None:
     ask(repositories, repositories.head("code"), "refs/recheck/master/ghost")
     async with watching(repositories) as watch:
         assert "no such change to test again" in await watch.until_problem("refs/recheck/master/ghost")
 
 
-async def test_a_server_that_keeps_the_ref_is_not_asked_for_ever(repositories: Repositories) -> None:
+async def test_a_server_that_does_not_delete_the_ref_is_not_retried_for_ever(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"a": "1\n"})
     async with watching(repositories) as watch:
         assert await kinds(watch) == [EventKind.PROPOSED]

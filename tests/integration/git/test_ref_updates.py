@@ -33,7 +33,7 @@ def told(events: list[TriggerEvent]) -> list[tuple[str, str, str]]:
     return [(one.change.ref, one.change.old_commit, one.change.commit) for one in events]
 
 
-async def test_a_tag_that_is_made_moved_and_deleted_is_told_each_time(repositories: Repositories) -> None:
+async def test_creating_moving_and_deleting_a_tag_each_cause_an_event(repositories: Repositories) -> None:
     head = repositories.head("code")
     async with watching(repositories, poll_interval_s=3600) as seen:
         await seen.next()
@@ -82,7 +82,7 @@ async def test_proposals_approvals_and_notes_are_no_updates_of_refs(repositories
         assert seen.refs == {PROJECT: {"refs/tags/last": last}}
 
 
-async def test_names_that_cannot_be_shown_or_are_too_long_start_nothing_and_are_told(
+async def test_unprintable_or_too_long_names_start_nothing_and_are_reported(
     repositories: Repositories,
 ) -> None:
     async with watching(repositories) as seen:
@@ -117,7 +117,7 @@ async def test_very_many_at_once_are_taken_up_look_by_look_each_once(repositorie
         assert sorted(names) == sorted(f"t{n}" for n in range(1200)) and looks <= 6
 
 
-async def test_a_change_that_landed_is_told_to_be_merged_once_whoever_landed_it(repositories: Repositories) -> None:
+async def test_a_landed_change_causes_one_merge_event_whoever_landed_it(repositories: Repositories) -> None:
     async with watching(repositories) as seen:
         commit = repositories.propose("code", "one", {"c": "x\n"})
         one = await seen.until(EventKind.PROPOSED)
@@ -179,7 +179,7 @@ async def test_the_jobs_of_a_branch_run_on_what_it_came_to_although_it_moved(rep
     assert gone.state is not None and gone.state.heads[PROJECT] == {"refs/heads/master": second}
 
 
-async def test_what_names_no_commit_or_cannot_be_had_is_said(repositories: Repositories) -> None:
+async def test_refs_without_a_commit_or_that_cannot_be_fetched_are_reported(repositories: Repositories) -> None:
     work = repositories.work("code")
     blob = run_git("hash-object", "-w", "a", at=work)
     tree = run_git("rev-parse", "HEAD^{tree}", at=work)

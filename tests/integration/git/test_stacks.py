@@ -100,7 +100,7 @@ async def test_a_base_may_be_proposed_after_what_is_built_on_it_and_go_again(rep
 
 
 @pytest.mark.parametrize("how", ["proposed", "landed"])
-async def test_of_a_base_that_has_another_patchset_it_is_told(repositories: Repositories, how: str) -> None:
+async def test_a_base_with_another_patchset_is_reported(repositories: Repositories, how: str) -> None:
     repositories.propose("code", "lower", {"evil": "x\n"})
     upper = on_top(repositories, "upper", {"b": "1\n"})
     async with watching(repositories) as watch:

@@ -56,7 +56,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_looking_at_what_did_not_move_is_bounded(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_polling_unchanged_changes_is_bounded(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many open changes, few are polled in turn besides those that moved."""
     monkeypatch.setattr(poll, "IN_TURN_MAX", 2)
     for n in range(3):

@@ -133,7 +133,7 @@ async def test_what_it_says_for_long_is_a_conflict(here: Ground) -> None:
     assert isinstance(done, NotLanded) and "a conflict with main" in done.why
 
 
-async def test_what_the_rules_refuse_is_told_in_words(here: Ground) -> None:
+async def test_refusals_of_the_rules_are_reported(here: Ground) -> None:
     pull = opened(here)
     rule = here.hub.protect(here.repository, approvals=2)
     done = await here.forge.land(*as_tested(here, pull))
@@ -157,7 +157,7 @@ async def test_what_the_rules_refuse_is_told_in_words(here: Ground) -> None:
     assert not pull.merged
 
 
-async def test_a_merge_that_gitea_breaks_at_holds_up_nothing_else(here: Ground) -> None:
+async def test_a_merge_that_breaks_gitea_delays_nothing_else(here: Ground) -> None:
     pull = opened(here)
     here.hub.fail("POST", MERGE, status=500)
     with pytest.raises(ReportPutOff, match="has an internal error"):
@@ -176,7 +176,7 @@ async def test_a_token_that_is_refused_makes_it_wait(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_a_push_is_seen_or_said_or_what_it_landed_is_closed(here: Ground) -> None:
+async def test_a_push_is_seen_or_reported_or_its_change_is_closed(here: Ground) -> None:
     said = {"baseurl": here.hub.url, "api_token": here.account.api_token, "land": "push"}
     connected = connect(DriverOptions("hub", said, here.root, lambda: engine, lambda: 0))
     engine = GitEngine(here.root / "pushing", {"hub": connected.git})

@@ -20,7 +20,7 @@ def said(*protected: str) -> Protection:
     return Protection(frozenset(protected), frozenset())
 
 
-async def test_what_is_protected_is_told_and_what_people_change_of_it(here: Ground) -> None:
+async def test_protections_and_their_changes_are_reported(here: Ground) -> None:
     """Gitea sends no delivery when a protection changes: the next full poll finds it."""
     here.hub.world.page_max = 2  # of three pages, so that a short page is not always the last
     here.hub.protect(here.repository, "release/*")
@@ -43,7 +43,7 @@ async def test_nobody_asks_where_nobody_wants_to_know(here: Ground) -> None:
     assert "/repos/{owner}/{repo}/branches" not in [one.template for one in here.hub.server.log]
 
 
-async def test_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_branches_than_requested(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody who may push could create so many that protected ones are on no requested page."""
     monkeypatch.setattr(rest, "PAGES_MAX", 1)
     here.hub.world.page_max = 2

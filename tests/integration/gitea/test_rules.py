@@ -31,7 +31,7 @@ async def test_only_my_own_status_is_missing(here: Ground) -> None:
     assert all(one.met for one in (await rules(here)).values())
 
 
-async def test_the_whole_of_a_protection_is_seen_by_who_administers(here: Ground) -> None:
+async def test_administrators_see_all_of_a_protection(here: Ground) -> None:
     pull = opened(here)
     here.hub.protect(
         here.repository, mergers=frozenset({"bob"}), protected_files="*.txt", block_on_rejected_reviews=True,

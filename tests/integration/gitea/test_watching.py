@@ -30,7 +30,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
 
 
-async def test_everything_that_happens_is_told_once(here: Ground) -> None:
+async def test_every_action_causes_one_event(here: Ground) -> None:
     """Test all actions of people, under the names of the triggers."""
     async with watched(here) as gate:
         pull = opened(here)
@@ -206,7 +206,7 @@ async def test_a_body_that_is_long_and_many_pages(here: Ground) -> None:
     assert [(one.who.name, one.value) for one in votes] == [("bob", "approved"), ("eve", "commented")]
 
 
-async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Ground) -> None:
+async def test_a_project_that_cannot_be_polled_delays_no_other(here: Ground) -> None:
     async with watched(here, "acme/rocket", "eve/away") as gate:
         opened(here)
         await here.settled()
@@ -215,7 +215,7 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
     assert f"{PROJECT}#1" in gate.known
 
 
-async def test_a_renamed_repository_is_named_and_still_told_of(here: Ground) -> None:
+async def test_a_renamed_repository_is_reported_and_still_followed(here: Ground) -> None:
     """Git would take the token to any redirected address, so redirects are not followed."""
     opened(here)
     here.hub.rename(here.repository, "starship")
@@ -239,7 +239,7 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
-async def test_a_revoked_token_is_told(here: Ground) -> None:
+async def test_a_revoked_token_is_reported(here: Ground) -> None:
     for one in here.hub.world.tokens.values():
         one.revoked = True
     here.watch()
@@ -302,7 +302,7 @@ async def test_names_of_changes(here: Ground) -> None:
     assert await here.forge.look_up("127.0.0.1/nobody/there#2") is None
 
 
-async def test_a_repository_that_is_transferred_is_said_and_nothing_is_lost(here: Ground) -> None:
+async def test_a_transferred_repository_is_reported_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         opened(here)
         await here.settled()

@@ -129,7 +129,7 @@ async def site(hub: GitHub, root: Path, lands: str) -> AsyncIterator[Site]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("lands", ["merge", "push"])
-async def test_both_land_or_none_and_each_is_told(hub: GitHub, tmp_path: Path, lands: str) -> None:
+async def test_both_land_or_none_and_each_gets_a_report(hub: GitHub, tmp_path: Path, lands: str) -> None:
     async with site(hub, tmp_path, lands) as here:
         bad = here.circle("bad")
         await here.gated(*bad)

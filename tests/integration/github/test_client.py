@@ -47,7 +47,7 @@ async def ground(hub: GitHub) -> AsyncIterator[Ground]:
         await client.close()
 
 
-async def test_a_token_is_asked_for_once_and_renewed_before_its_end(ground: Ground) -> None:
+async def test_a_token_is_requested_once_and_renewed_before_its_end(ground: Ground) -> None:
     client, tokens = ground.client()
     first = await tokens.of("acme/rocket")
     assert await tokens.of("acme/rocket") == first

@@ -70,7 +70,7 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_looking_at_what_did_not_move_costs_one_free_call(here: Ground) -> None:
+async def test_polling_unchanged_changes_costs_one_free_call(here: Ground) -> None:
     for n in range(5):
         here.ada.propose(here.repository, f"topic{n}", {f"{n}": ""})
     here.hub.world.clock.advance(60)

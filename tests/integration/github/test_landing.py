@@ -53,7 +53,7 @@ async def test_it_lands_as_it_was_as_tested(here: Ground, mode: str, parents: in
         assert tip.message.startswith("A title (#1)\n\nA body")
 
 
-async def test_asked_again_it_has_landed(here: Ground) -> None:
+async def test_a_repeated_request_finds_it_landed(here: Ground) -> None:
     pull = opened(here)
     asked = as_tested(here, pull)
     first = await here.forge.land(*asked)
@@ -117,7 +117,7 @@ async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> Non
 
 
 @pytest.mark.long
-async def test_what_the_rules_refuse_is_told_in_words(here: Ground) -> None:
+async def test_refusals_of_the_rules_are_reported(here: Ground) -> None:
     here.hub.protect(here.repository, approvals=2, contexts=("lint",))
     pull = opened(here)
     done = await here.forge.land(*as_tested(here, pull))

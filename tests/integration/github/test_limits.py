@@ -85,7 +85,7 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
 
 
 @pytest.mark.long
-async def test_what_is_nearly_used_up_is_told_once(here: Ground) -> None:
+async def test_a_limit_that_is_nearly_reached_is_reported_once(here: Ground) -> None:
     backend, pull, key = MemoryBackend(), opened(here), f"installation {here.installation.id}"
     async with process(backend, here) as one, process(backend, here) as two:
         here.client.limits = one.of("hub")

@@ -41,7 +41,7 @@ async def test_classic_rules_and_rulesets_protect_and_only_the_first_lock(here: 
 
 
 @pytest.mark.long
-async def test_what_people_change_of_the_rules_is_told(here: Ground) -> None:
+async def test_changes_of_the_rules_are_reported(here: Ground) -> None:
     async with watched(here, exclude_locked_branches=True) as gate:
         await gate.until(lambda: gate.protections)
         assert gate.protections == [said(set())]
@@ -58,7 +58,7 @@ async def test_what_people_change_of_the_rules_is_told(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_a_branch_that_is_new_comes_with_what_is_said_of_it(here: Ground) -> None:
+async def test_a_new_branch_comes_with_its_protection(here: Ground) -> None:
     here.hub.protect(here.repository, "release/*")
     async with watched(here, exclude_unprotected_branches=True) as gate:
         here.ada.push(here.repository, "release/3", {"new.txt": "1\n"})
@@ -67,7 +67,7 @@ async def test_a_branch_that_is_new_comes_with_what_is_said_of_it(here: Ground) 
 
 
 @pytest.mark.long
-async def test_the_rules_of_branches_are_asked_only_where_somebody_wants_them(here: Ground) -> None:
+async def test_the_rules_of_branches_are_read_only_where_somebody_needs_them(here: Ground) -> None:
     here.hub.protect(here.repository)
     async with watched(here) as gate:
         opened(here)
@@ -87,7 +87,7 @@ async def test_more_branches_than_in_one_answer(here: Ground, monkeypatch: pytes
     assert gate.protections == [said({"main", "topic"} | releases, releases)]
 
 
-async def test_somebody_makes_more_branches_than_are_asked_for(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_somebody_creates_more_branches_than_requested(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """It admits nothing that was kept out, and the project is still polled."""
     monkeypatch.setattr(protection, "QUERY", protection.QUERY.replace("first: 100", "first: 2"))
     monkeypatch.setattr(protection, "PAGES_MAX", 2)

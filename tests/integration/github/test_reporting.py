@@ -144,7 +144,7 @@ async def test_annotations_beyond_fifty_come_in_batches(here: Ground) -> None:
     assert {one["path"] for one in run.annotations} == {"a.txt"}
 
 
-async def test_without_an_app_there_are_no_check_runs_and_it_is_said(here: Ground) -> None:
+async def test_without_an_app_there_are_no_check_runs_but_a_warning(here: Ground) -> None:
     pull = opened(here)
     token = here.hub.token("bob")
     _, plain = here.driver("plain", app_id="", app_key="", api_token=token)

@@ -49,7 +49,7 @@ def reviews(count: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.long
-async def test_rules_that_are_not_shown_are_not_taken_for_none_and_it_is_said_once(here: Ground) -> None:
+async def test_hidden_rules_do_not_count_as_none_and_are_reported_once(here: Ground) -> None:
     del here.app.permissions["administration"]
     here.hub.protect(here.repository, approvals=1, contexts=("acme/gate",))
     pull = opened(here)
@@ -113,7 +113,7 @@ async def test_reviews_that_are_missing(here: Ground, kind: str) -> None:
 
 
 @pytest.mark.long
-async def test_all_other_rules_are_told_in_words(here: Ground) -> None:
+async def test_all_other_rules_are_described(here: Ground) -> None:
     pull = opened(here)
     pull.threads.append(Thread(1, "a.txt", "Why?"))
     here.hub.protect(

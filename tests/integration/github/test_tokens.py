@@ -91,7 +91,7 @@ async def test_a_token_that_ends_in_mid_clone_or_before_a_push_is_had_anew(here:
     assert "refs/heads/other" in await mirror.remote.refs()
 
 
-async def test_where_new_tokens_are_refused_as_well_few_are_asked_for(here: Ground, engine: GitEngine) -> None:
+async def test_where_new_tokens_are_refused_as_well_few_are_requested(here: Ground, engine: GitEngine) -> None:
     await remote(engine).refs()
     before = made(here)
     here.hub.fail("GET", "git", status=401, times=1_000)
@@ -112,7 +112,7 @@ async def test_what_is_refused_for_another_reason_keeps_its_token(here: Ground, 
 
 
 @pytest.mark.long
-async def test_a_report_whose_token_is_revoked_early_is_told_with_a_new_one(here: Ground) -> None:
+async def test_a_report_whose_token_is_revoked_early_is_sent_with_a_new_one(here: Ground) -> None:
     pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
     told = outbox_message(pull, "success", how={"status": "success"})
     await here.forge.report(told)

@@ -44,7 +44,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_everything_that_happens_is_told_once(here: Ground) -> None:
+async def test_every_action_causes_one_event(here: Ground) -> None:
     """Test all actions of people, under the names of the triggers."""
     async with watched(here) as gate:
         pull = opened(here)
@@ -213,7 +213,7 @@ async def test_three_thousand_files_and_a_title_that_people_misread(here: Ground
 
 
 @pytest.mark.long
-async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_and_lose_nothing(
+async def test_a_suspended_installation_and_a_dying_token_are_reported_and_lose_nothing(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "AGAIN_MAX_S", 0.2)
@@ -233,7 +233,7 @@ async def test_a_suspended_installation_and_a_token_that_dies_at_once_are_said_a
 
 
 @pytest.mark.long
-async def test_a_repository_that_is_renamed_is_followed_and_one_that_is_transferred_is_said(
+async def test_a_renamed_repository_is_followed_and_a_transferred_one_is_reported(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "AGAIN_MAX_S", 0.2)
@@ -274,7 +274,7 @@ async def test_a_branch_with_odd_names_and_a_body_that_is_long(here: Ground) -> 
     assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
 
 
-async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Ground) -> None:
+async def test_a_project_that_cannot_be_polled_delays_no_other(here: Ground) -> None:
     here.hub.repository("eve/away", {"a": "1"})
     async with watched(here, "acme/rocket", "eve/away") as gate:
         opened(here)

@@ -49,7 +49,7 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
 
 
 @pytest.mark.long
-async def test_looking_at_what_did_not_move_costs_one_call(here: Ground) -> None:
+async def test_polling_unchanged_changes_costs_one_call(here: Ground) -> None:
     for n in range(5):
         here.ada.propose(here.project, f"topic{n}", {f"{n}": ""})
     client, here.forge = here.driver("often", every_s=0.3)

@@ -20,7 +20,7 @@ def head(here: Ground) -> str:
     return hosts.heads(here.project)["main"]
 
 
-async def test_it_lands_as_it_was_tested_and_asked_again_it_has(here: Ground) -> None:
+async def test_it_lands_as_it_was_tested_and_a_repeated_request_finds_it_landed(here: Ground) -> None:
     one = opened(here)
     asked = as_tested(here, one)
     done = await here.forge.land(*asked)
@@ -113,7 +113,7 @@ async def test_what_gitlab_has_not_worked_out_is_waited_for(here: Ground) -> Non
 
 
 @pytest.mark.long
-async def test_what_the_project_asks_for_is_told_in_words(here: Ground) -> None:
+async def test_requirements_of_the_project_are_reported(here: Ground) -> None:
     one = opened(here)
     asked = as_tested(here, one)
     note = here.eve.comment(one, "Why?", resolvable=True)

@@ -42,7 +42,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert change_state.is_approved and not change_state.landed
 
 
-async def test_everything_that_happens_is_told_once(here: Ground) -> None:
+async def test_every_action_causes_one_event(here: Ground) -> None:
     """Test all actions of people, under the names of the triggers."""
     here.ada.push(here.project, "stable", {}, base="main")
     async with watched(here) as gate:
@@ -150,7 +150,7 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
     )
 
 
-async def test_a_push_takes_approvals_back_and_a_new_one_is_told(here: Ground) -> None:
+async def test_a_push_revokes_approvals_and_a_new_approval_causes_an_event(here: Ground) -> None:
     one = opened(here)
     async with watched(here) as gate:
         here.bob.approve(one)
@@ -201,7 +201,9 @@ async def test_a_branch_with_odd_names_and_a_text_that_is_long(here: Ground) -> 
     assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
 
 
-async def test_what_gitlab_works_out_later_is_asked_again(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_values_that_gitlab_computes_later_are_polled_again(
+    here: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "SETTLES_S", 0.1)
     here.hub.world.undecided_asks = 2
     seen: list[ChangeState] = []
@@ -280,7 +282,7 @@ async def test_two_open_changes_with_one_head_of_three_thousand_files(here: Grou
 
 
 @pytest.mark.long
-async def test_a_token_that_is_revoked_is_said_and_a_good_one_goes_on(here: Ground) -> None:
+async def test_a_revoked_token_is_reported_and_a_valid_one_continues(here: Ground) -> None:
     async with watched(here) as gate:
         here.hub.world.tokens[here.token].revoked = True
         opened(here)
@@ -311,7 +313,7 @@ async def test_calls_that_fail_are_made_again(here: Ground) -> None:
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
-async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Ground) -> None:
+async def test_a_project_that_cannot_be_polled_delays_no_other(here: Ground) -> None:
     here.hub.project("eve/away", {"a": "1"}).private = True
     async with watched(here, PATH, "eve/away") as gate:
         opened(here)
@@ -321,7 +323,7 @@ async def test_one_project_that_cannot_be_looked_at_holds_up_no_other(here: Grou
 
 
 @pytest.mark.long
-async def test_lists_of_several_pages_are_read_whole(here: Ground) -> None:
+async def test_lists_of_several_pages_are_read_completely(here: Ground) -> None:
     tip = hosts.heads(here.project)["main"]
     for n in range(5):
         hosts.point(here.project, f"refs/heads/t{n}", tip)
@@ -344,7 +346,7 @@ async def test_lists_of_several_pages_are_read_whole(here: Ground) -> None:
         await gate.until(lambda: gate.told.count("gl_merge_request.comment") == first + 130)
 
 
-async def test_which_branches_are_protected_is_told_where_somebody_asks(here: Ground) -> None:
+async def test_protected_branches_are_reported_where_somebody_needs_them(here: Ground) -> None:
     here.ada.push(here.project, "release", {"r": "1\n"})
     async with watched(here) as gate:
         assert gate.protections == []
@@ -357,7 +359,7 @@ async def test_which_branches_are_protected_is_told_where_somebody_asks(here: Gr
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["cut", "elsewhere"])
-async def test_of_a_list_of_branches_that_is_not_whole_nothing_is_told(
+async def test_an_incomplete_list_of_branches_reports_nothing(
     here: Ground, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
 ) -> None:
     """Anybody who may push could create so many that protected ones are on no requested page."""
@@ -428,7 +430,7 @@ async def test_deliveries_that_are_nothing_cost_no_call(here: Ground) -> None:
     assert after_close - before == 1  # that it was closed
 
 
-async def test_a_project_that_is_transferred_out_of_reach_is_said_and_nothing_is_lost(here: Ground) -> None:
+async def test_a_project_transferred_beyond_our_access_is_reported_and_nothing_is_lost(here: Ground) -> None:
     async with watched(here) as gate:
         opened(here)
         await here.settled()

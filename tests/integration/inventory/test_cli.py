@@ -55,7 +55,7 @@ properties:
 
 
 @pytest.mark.long
-async def test_an_inventory_is_kept_by_typing(tmp_path: Path) -> None:
+async def test_an_inventory_can_be_managed_by_typing(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'inventory.sqlite'}"
     async with service(tmp_path, "--store", store, identity="verify") as address:
         shell = Shell(address, tmp_path)

@@ -145,7 +145,7 @@ async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options", [("--compatible",), ("--prefix", "runm-metadata/"), ("--compatible", "--prefix", "runm-metadata")]
 )
-async def test_it_takes_over_where_the_original_kept_its_keys(tmp_path: Path, options: tuple[str, ...]) -> None:
+async def test_it_reads_keys_where_the_original_stored_them(tmp_path: Path, options: tuple[str, ...]) -> None:
     """Its default prefix has no leading slash, and other services are registered in the same etcd."""
     await generated(tmp_path)
     with databases.etcd(tmp_path / "etcd") as server:

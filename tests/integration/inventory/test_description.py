@@ -15,7 +15,7 @@ LEFT_OUT = ("/watch",)
 
 
 @pytest.mark.long
-async def test_whatever_the_inventory_is_asked_is_answered_as_described() -> None:
+async def test_every_request_to_the_inventory_is_answered_as_described() -> None:
     async with served() as web, httpx.AsyncClient(base_url=web.root) as http:
         assert (await web("PUT", "/v1/partitions", {"partition": {"name": "site"}}))[0] == 200
         status, made = await web("POST", "/v1/objects/apply", {"steps": [machine("m1")]})

@@ -83,7 +83,7 @@ print(json.dumps({"apiVersion": asked["apiVersion"], "kind": "ExecCredential", "
 """
 
 
-async def test_a_program_says_the_token_and_is_asked_again_when_it_is_over_or_refused(
+async def test_a_program_prints_the_token_and_runs_again_when_it_expires_or_is_refused(
     site: FakeKubernetesServer, tmp_path: Path
 ) -> None:
     calls, token = tmp_path / "calls", tmp_path / "token"
@@ -177,16 +177,14 @@ def _config(**more: Any) -> dict[str, Any]:
         (_config(users=[{"name": "me", "user": {"client-key": "none"}}]), "", "the client-key none cannot be read"),
     ],
 )
-def test_what_is_wrong_in_a_kubeconfig_is_said_with_its_file(
-    tmp_path: Path, said: Any, context: str, wrong: str
-) -> None:
+def test_errors_in_a_kubeconfig_name_the_file(tmp_path: Path, said: Any, context: str, wrong: str) -> None:
     file = tmp_path / "config"
     file.write_text(said if isinstance(said, str) else yaml.safe_dump(said))
     with pytest.raises(UserError, match=f"{file}.*{wrong}"):
         read([file], context)
 
 
-def test_a_certificate_that_is_none_is_told_before_anybody_is_asked() -> None:
+def test_an_invalid_certificate_is_reported_before_any_request() -> None:
     with pytest.raises(UserError, match=r"for https://x:1 cannot be read"):
         Kubernetes(Cluster("https://x:1", "x", KubernetesUser(), authority="-----BEGIN CERTIFICATE-----\nx"))
 

@@ -195,7 +195,7 @@ async def test_a_writer_that_was_quicker_at_a_quota_is_waited_for(
     assert (await made(driver, pod(), state)).external_id == SPACE
 
 
-async def test_who_may_do_nothing_is_told_so_in_the_clusters_words(
+async def test_missing_permissions_are_reported_in_the_words_of_the_cluster(
     cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
     cluster.cluster.denied |= {"create rolebindings", "list namespaces"}

@@ -163,7 +163,7 @@ def test_a_store_of_logs_that_is_away_stops_an_export_that_wants_it(tmp_path: Pa
     assert run("export", "--config", old.config, "--no-logs", tmp_path / "file").exit_code == 0
 
 
-async def test_an_export_holds_few_records_at_a_time(tmp_path: Path) -> None:
+async def test_an_export_has_few_records_in_memory_at_a_time(tmp_path: Path) -> None:
     class Counting(LogDirectory):
         reads = 0
 

@@ -92,7 +92,7 @@ async def leave(world: World, root: Path, files: dict[str, bytes]) -> None:
 
 
 @pytest.mark.long
-async def test_files_are_served_as_what_they_are_whole_or_in_part(world: World, tmp_path: Path) -> None:
+async def test_files_are_served_with_their_type_entirely_or_in_part(world: World, tmp_path: Path) -> None:
     names = ("job-output.txt", "report/a b.html", "report/shot.png", "noise", "core")
     contents = (LOG, PAGE, b"\x89PNG", b"plain text", b"\x7fELF\0\0")
     await leave(world, tmp_path / "executor", dict(zip(names, contents, strict=True)))
@@ -133,7 +133,7 @@ async def test_files_are_served_as_what_they_are_whole_or_in_part(world: World, 
 
 
 @pytest.mark.long
-async def test_a_build_is_told_with_its_log_and_what_of_it_is_missing(world: World, tmp_path: Path) -> None:
+async def test_a_build_is_described_with_its_log_and_the_missing_parts(world: World, tmp_path: Path) -> None:
     told = await world.told()
     ours = f"/t/example/logs/{world.build}/"
     assert told["log_url"] == f"http://gate.example{ours}"

@@ -98,7 +98,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
     return LogBucket(bucket(request.getfixturevalue("s3_server"), f"b{uuid.uuid4().hex}"))
 
 
-async def test_all_that_a_build_left_is_kept_and_any_part_of_it_can_be_read(store: LogStore, tmp_path: Path) -> None:
+async def test_all_output_of_a_build_is_stored_and_any_part_can_be_read(store: LogStore, tmp_path: Path) -> None:
     image = random.Random(1).randbytes(300_000)
     left = {"job-output.txt": LOG, "report/index.html": b"<h1>all is well</h1>" * 100, "shot.png": image, "empty": b""}
     assert len(LOG) > 2 * MEMBER_SIZE_BYTES
@@ -203,7 +203,7 @@ async def test_what_runs_on_lost_executors_wrote_stays_beside_what_the_last_run_
         assert content.startswith(b"of run %d\n-- executor.example stopped before it stored" % number)
 
 
-async def test_a_store_that_is_away_holds_up_nobody_and_loses_nothing(
+async def test_an_unavailable_store_delays_nobody_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "RETRY_FIRST_S", 0.001)
@@ -240,7 +240,7 @@ async def test_what_an_executor_that_ends_has_left_it_still_keeps(tmp_path: Path
     assert half is not None and not half.complete
 
 
-async def test_what_was_cut_off_is_never_taken_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_truncated_upload_never_counts_as_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that lost its executor runs again, under its id, while the first executor returns."""
     monkeypatch.setattr(upload, "LOOK_AGAIN_S", 0.001)
     store, running, looked = LogDirectory(tmp_path / "kept"), {"b1"}, list[str]()

@@ -128,7 +128,7 @@ async def test_a_conflict_is_no_failure(here: Ground, breaks: bool) -> None:
     assert isinstance(done, NotLanded) and "conflicts" in done.why
 
 
-async def test_what_the_options_refuse_is_told_in_words(here: Ground) -> None:
+async def test_refusals_of_the_options_are_reported(here: Ground) -> None:
     pull, options = opened(here), here.project.options
 
     async def why() -> str:

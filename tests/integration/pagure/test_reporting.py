@@ -40,7 +40,7 @@ async def test_each_pipeline_has_one_flag(here: Ground) -> None:
     assert (pull.flags[1].status, pull.flags[1].url) == ("failure", "https://other.example.org")
 
 
-async def test_a_comment_is_said_once_and_calls_nobody(here: Ground) -> None:
+async def test_a_comment_is_posted_once_and_mentions_nobody(here: Ground) -> None:
     pull, text = opened(here), "Oh no, @octocat <!-- x " + "y" * 70_000
     for _ in range(2):
         await here.forge.report(outbox_message(pull, "failure", text))
@@ -84,7 +84,7 @@ async def test_a_ref_has_a_flag_on_its_commit_and_nothing_else(here: Ground) -> 
     assert [one.status for one in here.project.flags[tip]] == ["success"]
 
 
-async def test_with_a_revoked_token_it_is_still_seen_what_happens_and_what_is_to_be_told_waits(here: Ground) -> None:
+async def test_with_a_revoked_token_polling_continues_and_reports_wait(here: Ground) -> None:
     """Anybody may read a public project."""
     token = here.hub.world.tokens[here.account.api_token]
     async with watched(here) as gate:

@@ -41,7 +41,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_everything_that_happens_is_told_once(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_action_causes_one_event(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Test all actions of people, under the names of the triggers. Pagure's times have whole seconds, and all of this
     happens in one, except for the flag: a flag in the second of a push may belong to the earlier commits."""
     now_s = here.hub.world.clock.now_s()
@@ -93,7 +93,7 @@ async def test_everything_that_happens_is_told_once(here: Ground, monkeypatch: p
 
 
 @pytest.mark.long
-async def test_what_was_said_of_former_commits_counts_no_more(here: Ground) -> None:
+async def test_votes_on_former_commits_no_longer_count(here: Ground) -> None:
     """Whether or not a comment of Pagure announces new commits, each person has one vote, the last."""
     async with watched(here) as gate:
         pull = opened(here)
@@ -310,7 +310,7 @@ async def test_names_of_changes(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_a_project_that_has_another_name_is_said_and_nothing_is_lost(here: Ground) -> None:
+async def test_a_renamed_project_is_reported_and_nothing_is_lost(here: Ground) -> None:
     """Pagure itself cannot rename projects; an administrator does, and nothing redirects from the old name."""
     async with watched(here) as gate:
         opened(here)

@@ -54,7 +54,7 @@ async def test_what_is_left_of_a_provider_that_was_removed_is_taken_away(simulat
 
 
 @simulated_machines
-async def test_a_machine_of_a_copy_of_the_store_is_left_alone_and_told_of(simulated: SimulatedMachines) -> None:
+async def test_a_machine_of_a_copy_of_the_store_is_left_alone_and_reported(simulated: SimulatedMachines) -> None:
     await simulated.tell("t", provider(label("small")))
     twin, old = await lost(simulated, "twin", **{TERM_TAG: "another"}), await lost(simulated, "old")
     await asyncio.sleep(400)
@@ -64,7 +64,7 @@ async def test_a_machine_of_a_copy_of_the_store_is_left_alone_and_told_of(simula
 
 
 @simulated_machines
-async def test_where_the_connection_is_gone_it_is_told_until_somebody_gives_it_up(simulated: SimulatedMachines) -> None:
+async def test_a_lost_connection_is_reported_until_somebody_gives_it_up(simulated: SimulatedMachines) -> None:
     node = leftover("left")
     await simulated.have(MadeNode(**{**{f: getattr(node, f) for f in node.__struct_fields__}, "connection": "gone"}))
     await asyncio.sleep(60)

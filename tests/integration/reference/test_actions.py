@@ -56,7 +56,7 @@ async def test_a_change_is_promoted_as_it_is_shown(world: World) -> None:
     assert order == ["two", "three", "one"]
 
 
-async def test_a_hold_is_asked_for_with_the_words_of_either_client(world: World) -> None:
+async def test_an_autohold_is_requested_with_the_words_of_either_client(world: World) -> None:
     body = {"job": "unit", "count": 1, "reason": "", "node_hold_expiration": None}
     for key in ("ref", "ref_filter"):
         more = {key: "refs/heads/.*"}
@@ -65,7 +65,7 @@ async def test_a_hold_is_asked_for_with_the_words_of_either_client(world: World)
     assert [one["ref_filter"] for one in await world.get("T/autohold")] == ["refs/heads/.*"] * 2
 
 
-async def test_what_a_hold_leaves_out_is_as_the_settings_say(world: World) -> None:
+async def test_omitted_values_of_an_autohold_come_from_the_settings(world: World) -> None:
     answer = await world.client.post(f"{PROJECT}/autohold", json={"job": "unit", "count": 2}, headers=token())
     assert (answer.status_code, answer.text) == (200, "true")
     (hold,) = await world.get("T/autohold")
@@ -106,7 +106,7 @@ async def test_the_state_of_a_tenant_is_set_and_answered_with_null(world: World)
     assert (state["reason"], state["info"]) == (None, None), "words that are left out go"
 
 
-async def test_what_the_bearer_may_is_told_as_the_dashboard_reads_it(world: World) -> None:
+async def test_permissions_of_the_bearer_have_the_form_that_the_dashboard_reads(world: World) -> None:
     told = (await world.get("T/authorizations", headers=token()))["zuul"]
     assert told["admin"] and told["scope"] == ["example"] and all(told["permissions"].values())
     assert {"enqueue", "dequeue", "promote", "autohold", "set-tenant-state"} <= set(told["permissions"])

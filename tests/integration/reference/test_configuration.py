@@ -7,7 +7,7 @@ from typing import Any
 from .conftest import TENANT, World, token
 
 
-async def test_a_job_is_told_with_all_that_each_definition_says(world: World) -> None:
+async def test_a_job_is_described_with_every_definition(world: World) -> None:
     first, second = await world.get("T/job/linters")
     expected: dict[str, Any] = {
         "parent": "unit", "branches": ["master", "stable/.*"], "files": [{"regex": "src/.*", "negate": False}],
@@ -42,7 +42,7 @@ async def test_jobs_leave_out_what_is_empty(world: World) -> None:
     assert jobs["base"] == {"name": "base", "variants": [{}]}
 
 
-async def test_a_project_is_told_with_its_templates(world: World) -> None:
+async def test_a_project_is_described_with_its_templates(world: World) -> None:
     project = await world.get("T/project/code/api")
     own, template = project["configs"]
     assert own["templates"] == ["more-jobs"] and not own["is_template"] and own["queue_name"] == "integrated"
@@ -60,7 +60,7 @@ async def test_a_project_is_told_with_its_templates(world: World) -> None:
     assert names == sorted(names) and len(names) == 3
 
 
-async def test_a_frozen_job_is_what_a_build_would_be_told(world: World) -> None:
+async def test_a_frozen_job_has_what_a_build_would_get(world: World) -> None:
     place = "T/pipeline/gate/project/code/api/branch/master"
     graph = await world.get(f"{place}/freeze-jobs")
     assert {one["name"]: one["dependencies"] for one in graph} == {
@@ -88,7 +88,7 @@ async def test_a_frozen_job_is_what_a_build_would_be_told(world: World) -> None:
     assert unknown.status_code == 404
 
 
-async def test_the_parameters_of_a_pipeline_are_told_without_a_token(world: World) -> None:
+async def test_the_parameters_of_a_pipeline_are_public(world: World) -> None:
     url = f"{TENANT}/project/code/lib/freeze-pipeline"
     body = {"pipeline": "by-hand", "ref": "refs/heads/master"}
     answer = await world.client.post(url, json=body)

@@ -66,7 +66,7 @@ async def built(world: World) -> str:
 
 
 @pytest.mark.long
-async def test_a_log_is_sent_as_it_is_and_the_end_is_said(world: World) -> None:
+async def test_a_log_is_sent_unchanged_and_its_end_is_marked(world: World) -> None:
     build = await built(world)
     for more in ({"logfile": "console.log"}, {}, {"token": None, "other": [1]}):
         assert await follow(world, json.dumps({"uuid": build, **more})) == (LINES, 1000, "No more data"), more
@@ -89,7 +89,7 @@ async def test_a_token_that_is_not_good_counts_only_where_one_is_needed(world: W
 
 
 @pytest.mark.long
-async def test_who_names_no_build_is_told_how_and_one_that_is_not_there_is_named(world: World) -> None:
+async def test_a_request_without_a_build_gets_a_usage_hint_and_a_missing_build_is_named(world: World) -> None:
     for message in (
         "",
         "[]",

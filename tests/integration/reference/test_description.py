@@ -57,7 +57,7 @@ OPERATOR = {"Authorization": "Bearer operators"}
 
 
 @pytest.mark.long
-async def test_whatever_is_asked_is_answered_as_described(world: World) -> None:
+async def test_every_request_is_answered_as_described(world: World) -> None:
     landed = await world.landed("done")
     hold = {"job": "unit", "count": 1, "reason": "r", "node_hold_expiration": None}
     assert (await world.client.post(f"{TENANT}/project/code/api/autohold", json=hold, headers=token())).json() is True
@@ -86,7 +86,7 @@ async def test_whatever_is_asked_is_answered_as_described(world: World) -> None:
 
 
 @pytest.mark.long
-async def test_every_route_and_what_it_may_be_asked_is_described(world: World) -> None:
+async def test_every_route_and_its_parameters_are_described(world: World) -> None:
     described = (await world.client.get("/openapi/openapi.json")).json()
     for path in ("/openapi.yaml", "/openapi/openapi.yaml"):
         assert yaml.load((await world.client.get(path)).text, yaml.CSafeLoader) == described, path

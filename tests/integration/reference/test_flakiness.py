@@ -27,7 +27,7 @@ def seconds(text: str) -> float:
 
 
 @pytest.mark.long
-async def test_what_ended_is_in_the_last_slot_and_is_told_apart_by_what_is_asked(world: World) -> None:
+async def test_ended_builds_are_in_the_last_slot_and_can_be_filtered(world: World) -> None:
     world.running.runner.jobs = {"unit": ran}
     build = await world.landed("done")
     counts: dict[str, Any] = {"builds": 1, "failed": 0, "trees": 1, "flaky": 0, "retried": 0}

@@ -127,7 +127,7 @@ async def test_times_are_flat_and_bounded_by_when_builds_ended(world: World) -> 
         assert (await world.client.get(f"{TENANT}/build-times?{wrong}")).status_code == 400
 
 
-async def test_refs_of_changes_and_of_branches_are_told_apart(world: World) -> None:
+async def test_refs_of_changes_and_of_branches_are_distinguished(world: World) -> None:
     build = await world.landed("done")
     ref = (await world.get(f"T/build/{build['uuid']}"))["ref"]
     assert (ref["change"], ref["newrev"]) == ("done", None) and len(ref["patchset"]) == 40

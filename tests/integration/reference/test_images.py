@@ -53,7 +53,7 @@ async def furnished(world: World) -> Layout:
     return landed
 
 
-async def test_images_are_told_with_what_was_built_and_where_it_is(world: World) -> None:
+async def test_images_are_listed_with_their_builds_and_uploads(world: World) -> None:
     await furnished(world)
     bought, debian = await world.get("T/images")
     assert not list(unlike([bought, debian], shape(READS["T/images"]), NAMED))
@@ -107,7 +107,7 @@ async def test_what_is_anothers_or_makes_no_sense_is_refused(world: World, metho
     assert not list(world.running.context.mirror.under(world.running.context.map.images.orders.path))
 
 
-async def test_a_build_that_is_asked_for_goes_to_the_pipelines_that_build_images(world: World) -> None:
+async def test_a_requested_build_goes_to_the_pipelines_that_build_images(world: World) -> None:
     landed = await furnished(world)
     builds = Pipeline("b", "independent", triggers=(TriggerFilter("zuul", ("image-build",)),))
     landed.pipelines["b"] = builds

@@ -47,7 +47,7 @@ async def elsewhere(world: World) -> list[dict[str, Any]]:
     return [one for one in await world.get("T/nodes") if not str(one["provider"]).startswith("[executor]")]
 
 
-async def test_machines_and_who_waits_are_told(world: World) -> None:
+async def test_machines_and_waiting_requests_are_listed(world: World) -> None:
     await furnished(world)
     (node,) = await elsewhere(world)
     assert (node["uuid"], node["type"], node["state"]) == ("a" * 32, ["small", "tiny"], "ready")
@@ -163,7 +163,7 @@ async def test_the_command_prints_and_asks(world: World, monkeypatch: pytest.Mon
     ]
 
 
-async def test_machines_of_executors_are_told_and_not_steered_here(world: World) -> None:
+async def test_machines_of_executors_are_listed_but_not_controlled_here(world: World) -> None:
     context = world.running.context
     (own,) = [one for one in await world.get("T/nodes") if str(one["provider"]).startswith("[executor] of")]
     assert (own["connection_type"], own["state"]) == ("local", "ready"), "builds without machines run there"

@@ -43,7 +43,7 @@ async def test_an_error_is_json_for_programs_and_html_for_who_asks_for_it(world:
         assert only.json() == told
 
 
-async def test_what_is_told_in_html_is_escaped(world: World) -> None:
+async def test_html_in_answers_is_escaped(world: World) -> None:
     page = await world.client.get("/api/tenant/<script>x/status", headers={"Accept": "text/html"})
     assert page.status_code == 404 and "<script>" not in page.text and "&lt;script&gt;" in page.text
 

@@ -90,7 +90,7 @@ async def shown(world: World, name: str, state: str) -> None:
 
 
 @pytest.mark.long
-async def test_every_machine_that_a_label_finds_is_told_and_nothing_of_how_it_is_reached(world: World) -> None:
+async def test_every_machine_of_a_label_is_listed_without_its_address(world: World) -> None:
     async with stocked(world) as inventory:
         answer = (await world.client.get(f"{TENANT}/nodes")).text
         assert SECRET not in answer and "10.0.0.7" not in answer
@@ -104,7 +104,7 @@ async def test_every_machine_that_a_label_finds_is_told_and_nothing_of_how_it_is
         await shown(world, "m4", "ready")
 
 
-async def test_what_people_have_is_in_use_and_who_they_are_is_not_told(world: World) -> None:
+async def test_leased_machines_are_in_use_and_their_users_are_not_listed(world: World) -> None:
     async with stocked(world) as inventory:
         lease = ObjectLease("l1", "ada", "lab", SITE, "name=m2", 600, 1, state=HELD, object=uuid("m2"), name="m2")
         place = inventory.places.leases.active.lease(lease.id).record
@@ -114,7 +114,7 @@ async def test_what_people_have_is_in_use_and_who_they_are_is_not_told(world: Wo
         assert found["why"] == "a person leases it" and "ada" not in str(found)
 
 
-async def test_who_wants_one_held_or_away_is_told_what_to_do_instead(world: World) -> None:
+async def test_a_request_to_hold_or_delete_one_is_answered_with_the_alternative(world: World) -> None:
     async def refused(name: str, state: str) -> str:
         answer = await world.client.put(f"{TENANT}/nodes/{uuid(name)}", json={"state": state}, headers=token())
         assert answer.status_code == (404 if name == "m3" else 409), answer.text

@@ -26,7 +26,7 @@ async def test_a_message_says_what_became_of_the_change_and_calls_nobody() -> No
     assert second["title"] == "git.example/code/api: FAILURE"
 
 
-async def test_what_a_chat_does_not_take_is_told_without_what_is_secret_in_its_address() -> None:
+async def test_a_refusal_of_a_chat_is_reported_without_the_secret_in_its_address() -> None:
     async with listener(lambda call: answered("403 Forbidden", body="no")) as (url, _):
         chat = ChatReporter.of({"url": url.replace("http://", "json://user:t0ken@")})
         with pytest.raises(ReportPutOff) as put_off:
@@ -42,7 +42,7 @@ def test_an_address_that_is_not_known_is_named_without_its_secrets() -> None:
         ChatReporter.of({})
 
 
-def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_an_error_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
     with pytest.raises(ChatUnusable, match=r"pip install 'headgate\[chat\]'"):
         ChatReporter.of({"url": "json://localhost"})

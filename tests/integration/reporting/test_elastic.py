@@ -94,7 +94,7 @@ async def reporting(uri: str) -> AsyncIterator[ElasticReporter]:
         yield ElasticReporter(client, server)
 
 
-async def test_a_buildset_and_its_builds_are_documents_and_told_again_they_are_the_same() -> None:
+async def test_a_buildset_and_its_builds_are_documents_and_repeats_are_equal() -> None:
     server = Server()
     async with listener(server.answer) as (url, calls), reporting(url) as reporter:
         for _ in range(2):
@@ -128,7 +128,7 @@ def test_an_index_is_of_the_reports_time_and_of_what_the_server_takes(pattern: s
     assert index_of(pattern, report) == index and INDEX.fullmatch(index)
 
 
-async def test_who_cannot_take_it_now_is_asked_again_and_what_is_refused_is_said() -> None:
+async def test_a_busy_receiver_is_retried_and_a_refusal_is_reported() -> None:
     server = Server()
     async with listener(server.answer) as (url, _), reporting(url) as reporter:
         for server.busy in ("503 Busy", "429 Slow down"):
@@ -154,7 +154,7 @@ async def test_who_cannot_take_it_now_is_asked_again_and_what_is_refused_is_said
                 await reporter.tell(outbox_message())
 
 
-async def test_another_server_is_asked_while_one_is_away() -> None:
+async def test_another_server_is_used_while_one_is_away() -> None:
     server = Server()
     async with listener(server.answer) as (url, calls):
         uri = url.replace("http://", "http://user:p%40ss@")

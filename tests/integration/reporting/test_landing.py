@@ -128,7 +128,7 @@ async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
 
 
 @pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])
-async def test_it_is_asked_again_while_it_cannot_say(error: Exception) -> None:
+async def test_it_is_polled_again_while_it_has_no_answer(error: Exception) -> None:
     hub = Hub(lambda tries: error if tries < 3 else MergeLanded(differs=True))
     async with ground(hub) as found:
         await found.ask(landing())
@@ -136,7 +136,7 @@ async def test_it_is_asked_again_while_it_cannot_say(error: Exception) -> None:
     assert hub.asked == 3 and answer.ok and answer.differs and not answer.commit
 
 
-async def test_what_it_refuses_is_told_in_its_words() -> None:
+async def test_its_refusals_are_reported_in_its_words() -> None:
     async with ground(Hub(lambda _: NotLanded("a review is missing"))) as found:
         await found.ask(landing())
         answer = await found.answered()
@@ -144,7 +144,7 @@ async def test_what_it_refuses_is_told_in_its_words() -> None:
 
 
 @pytest.mark.parametrize("error", [ReportRefused("no such account"), RuntimeError("nobody foresaw it")])
-async def test_who_waits_has_an_answer_also_when_it_cannot_be_asked(error: Exception) -> None:
+async def test_waiting_requests_get_an_answer_even_if_it_is_unavailable(error: Exception) -> None:
     async with ground(Hub(lambda _: error)) as found:
         await found.ask(landing())
         answer = await found.answered()
@@ -152,7 +152,7 @@ async def test_who_waits_has_an_answer_also_when_it_cannot_be_asked(error: Excep
     assert not answer.ok and str(error) in answer.error
 
 
-async def test_it_is_not_asked_for_ever() -> None:
+async def test_it_is_not_polled_for_ever() -> None:
     async with ground(Hub(lambda _: ReportPutOff("still looking"))) as found:
         late = landing()
         await found.ask(replace(late, report=replace(late.report, at_ms=late.report.at_ms - 3_700_000)))
@@ -181,7 +181,7 @@ async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_befor
     assert hub.asked == (1 if merged else 0)
 
 
-async def test_a_busy_project_does_not_hold_up_another() -> None:
+async def test_a_busy_project_does_not_delay_another() -> None:
     hub = Hub(slow=0.01)
     busy = [outbox_message(f"busy{n}", change=f"{n},1", project="hub/busy", id=f"busy{n}") for n in range(40)]
     quiet = outbox_message("quiet", change="1,1", project="hub/quiet", id="quiet")

@@ -105,7 +105,7 @@ async def test_what_is_no_address_or_not_allowed_is_refused_and_nothing_is_sent(
     assert not box.mails
 
 
-async def test_nobody_to_send_to_is_said() -> None:
+async def test_a_missing_recipient_is_reported() -> None:
     async with mailbox() as box:
         with pytest.raises(ReportRefused, match="default_to"):
             await reporter(box, default_to="").tell(outbox_message())

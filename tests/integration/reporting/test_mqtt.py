@@ -118,7 +118,7 @@ async def test_who_is_not_let_in_or_hears_nothing_tries_again(tmp_path: Path) ->
 
 
 @needs_broker
-async def test_the_broker_is_who_it_is_said_to_be(tmp_path: Path) -> None:
+async def test_the_broker_proves_its_identity(tmp_path: Path) -> None:
     ours, theirs = make(tmp_path / "ours"), make(tmp_path / "theirs")
     async with broker(tmp_path, f"certfile {ours.server}", f"keyfile {ours.server}") as port:
         tls = ssl.create_default_context(cafile=ours.authority)
@@ -152,7 +152,7 @@ def test_no_name_makes_a_topic_that_is_none(pattern: str, changed: dict[str, str
     assert topic_of(pattern, outbox_message(**changed).report) == topic
 
 
-async def test_what_cannot_be_sent_or_used_is_said(tmp_path: Path) -> None:
+async def test_errors_in_settings_and_sending_are_reported(tmp_path: Path) -> None:
     with pytest.raises(ReportRefused):
         await reporter(1).tell(outbox_message(options={"qos": "3"}))
     for more in ({"ca_certs": "missing"}, {"certfile": "missing"}):
@@ -161,6 +161,6 @@ async def test_what_cannot_be_sent_or_used_is_said(tmp_path: Path) -> None:
     assert "right" not in repr(Broker.of(said(1), tmp_path))
 
 
-def test_of_what_is_no_change_the_ref_is_said() -> None:
+def test_items_that_are_no_change_are_reported_with_their_ref() -> None:
     told = message(outbox_message(ref="refs/tags/v1", change="v1,abc"))
     assert told["ref"] == "refs/tags/v1" and "change" not in told and "patchset" not in told

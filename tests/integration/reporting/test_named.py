@@ -48,7 +48,7 @@ async def test_brokers_and_searches_have_an_outbox_each(tmp_path: Path) -> None:
         ("[connection search]\ndriver = elasticsearch\n", r"\[connection search\] needs a uri: its servers"),
     ],
 )
-async def test_what_cannot_be_used_is_said_at_the_start_without_secrets(tmp_path: Path, text: str, why: str) -> None:
+async def test_unusable_settings_are_reported_at_the_start_without_secrets(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(UserError, match=why) as said:
         await named(tmp_path, text)
     assert "pass" not in str(said.value)

@@ -101,7 +101,7 @@ def of(change: str, key: str, **more: object) -> OutboxMessage:
     return outbox_message(key, change=f"{change},11111111", id=key, **more)
 
 
-async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
+async def test_a_limit_of_one_project_delays_no_other() -> None:
     async with ground() as found:
         limited = [ReporterAway("its limit is reached", 3_000, alone=True)]
         found.taker.says = lambda one: limited[0] if limited and one.report.project == "busy" else None
@@ -119,7 +119,7 @@ async def test_what_is_limited_for_one_project_holds_up_no_other() -> None:
         await until("all are told", lambda: not found.waiting and outbox(found.context, TO).problem is None)
 
 
-async def test_reports_of_one_change_are_told_in_order_and_those_of_others_beside_them() -> None:
+async def test_reports_of_one_change_are_sent_in_order_and_in_parallel_to_others() -> None:
     async with ground() as found:
         await found.report(*(of(change, f"{change}{n}") for n in range(5) for change in "abc"))
         await until("all are told", lambda: not found.waiting)
@@ -141,7 +141,7 @@ async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lo
     assert sorted(found.taker.taken) == ["a1", "b1"]
 
 
-async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
+async def test_a_postponed_report_delays_only_its_own_change() -> None:
     later = True
     async with ground() as found:
         found.taker.says = lambda one: ReportPutOff("greylisted") if later and one.key == "a1" else None
@@ -156,7 +156,7 @@ async def test_one_that_is_put_off_holds_up_its_own_change_alone() -> None:
     assert found.taker.taken == ["b1", "a1", "a2"]
 
 
-async def test_one_at_whose_reports_nobody_answers_holds_up_its_own_change_alone() -> None:
+async def test_an_unanswered_report_delays_only_its_own_change() -> None:
     async with ground() as found:
         found.taker.says = lambda one: ReporterAway("it answers 502") if one.key == "a1" else None
         await found.report(of("a", "a1"), *(of(f"{n}", f"other{n}") for n in range(9)), of("b", "b1"))
@@ -181,7 +181,7 @@ async def test_one_that_is_put_off_for_a_day_and_one_that_raises_are_set_aside()
     assert found.taker.tried.count("b1") == 3
 
 
-async def test_what_nobody_takes_is_kept_and_shown_and_told_once_more_when_people_say_so() -> None:
+async def test_an_undeliverable_report_is_stored_listed_and_sent_again_on_request() -> None:
     async with ground() as found:
         found.taker.says = lambda _: ReportRefused("550 no such user")
         await found.report(of("a", "a1"), of("b", "b1"))
@@ -217,7 +217,7 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
 
 
 @pytest.mark.long
-async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_told_in_the_end() -> None:
+async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_finally_sent() -> None:
     said = {
         "message": "x" * 50_000,
         "builds": tuple(ReportedBuild(job=f"j{n}", build="b", attempt=1) for n in range(300)),

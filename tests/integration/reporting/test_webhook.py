@@ -44,7 +44,7 @@ async def test_a_call_is_documented_json_with_a_signature_of_its_time_and_body(c
 
 
 @pytest.mark.parametrize("status", ["500 Oops", "503 Busy", "429 Slow down", "408 Late"])
-async def test_who_cannot_take_it_now_is_asked_again(client: httpx.AsyncClient, status: str) -> None:
+async def test_a_busy_receiver_is_retried(client: httpx.AsyncClient, status: str) -> None:
     async with listener(lambda call: answered(status, "Retry-After: 120", body="not <b>now</b>")) as (url, _):
         with pytest.raises(ReporterAway, match=status[:3]) as away:
             await reporter(client, url).tell(outbox_message())
@@ -52,7 +52,7 @@ async def test_who_cannot_take_it_now_is_asked_again(client: httpx.AsyncClient, 
 
 
 @pytest.mark.parametrize("status", ["400 Bad", "401 No", "404 Gone", "410 Gone"])
-async def test_who_will_never_take_it_is_not_asked_again(client: httpx.AsyncClient, status: str) -> None:
+async def test_a_receiver_that_refuses_for_good_is_not_retried(client: httpx.AsyncClient, status: str) -> None:
     async with listener(lambda call: answered(status)) as (url, _):
         with pytest.raises(ReportRefused, match=status[:3]):
             await reporter(client, url).tell(outbox_message())
@@ -78,7 +78,7 @@ async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.Monkey
     assert len(calls) == 1
 
 
-async def test_an_answer_without_end_and_a_server_that_hangs_up_hold_up_nobody(client: httpx.AsyncClient) -> None:
+async def test_an_endless_answer_and_a_server_that_hangs_up_delay_nobody(client: httpx.AsyncClient) -> None:
     endless = answered("500 Oops", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
     async with listener(lambda call: endless + b"10000\r\n" + b"x" * 0x10000 + b"\r\n") as (url, _):
         with pytest.raises(ReporterAway) as away:

@@ -118,7 +118,7 @@ def test_versions_that_no_job_may_ask_for(tmp_path: Path, version: str) -> None:
         ("", "it printed nothing"),
     ],
 )
-def test_what_went_wrong_is_told_with_what_to_do(said: str, wanted: str) -> None:
+def test_errors_are_reported_with_a_remedy(said: str, wanted: str) -> None:
     text = explained("9", Path("/srv/ansible/9-0000"), said)
     assert text.startswith("Ansible 9 cannot be installed: ") and wanted in text and "\n" not in text
 

@@ -55,7 +55,7 @@ def now(found: ChangeInfo) -> ChangeState:
     return change_state(SERVER, found, change(SERVER, found, Stack()))
 
 
-def test_each_message_is_told_once_and_again_it_is_the_same() -> None:
+def test_each_message_causes_one_event_and_a_repeat_is_equal() -> None:
     first = info(said("1", "Patch Set 1:\n\nhello"))
     was = now(first)
     both = info(*first.messages, said("2", "Patch Set 1: Code-Review+2", date="2026-01-02"),
@@ -115,7 +115,7 @@ def test_a_vote_that_somebody_else_deletes_is_that_of_who_gave_it(whose: str) ->
     assert (vote.who.name, vote.label, vote.value, vote.old_value) == ("carol", "Code-Review", "0", "2")
 
 
-def test_a_change_that_is_seen_merged_for_the_first_time_is_told_of_by_nobody() -> None:
+def test_a_change_first_seen_as_merged_causes_no_event() -> None:
     merged = info(status="MERGED")
     assert events(None, now(merged), merged, (), 5) == ()
     landed = replace(now(info()), open=False, landed=True, untold=True)

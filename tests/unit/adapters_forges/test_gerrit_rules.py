@@ -50,7 +50,7 @@ def info(*requirements: Requirement, wip: bool = False) -> ChangeInfo:
 
 
 @pytest.mark.parametrize("status", ["SATISFIED", "OVERRIDDEN", "NOT_APPLICABLE", "FORCED"])
-def test_what_holds_or_does_not_apply_keeps_nothing_back(status: str) -> None:
+def test_rules_that_are_met_or_do_not_apply_block_nothing(status: str) -> None:
     assert [rule.met for rule in rules(info(unmet(VERIFIED, status=status)))] == [True]
 
 

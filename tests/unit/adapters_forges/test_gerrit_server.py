@@ -17,7 +17,7 @@ def server(**said: str) -> Server:
     return Server.of("review", {**LEAST, **said})
 
 
-def test_the_least_that_must_be_said_has_the_defaults_of_the_reference() -> None:
+def test_minimal_settings_have_the_defaults_of_the_reference() -> None:
     found = server()
     assert (found.baseurl, found.canonical_hostname, found.ssh_server) == (
         "https://review.example", "review.example", "review.example",

@@ -38,7 +38,7 @@ def test_after_what_cannot_be_read_everything_is_looked_at(said: bytes) -> None:
     assert hint(said) == GerritHint()
 
 
-def test_nobody_is_asked_anything_and_no_host_key_is_learned() -> None:
+def test_nothing_is_prompted_for_and_no_host_key_is_learned() -> None:
     said = {"server": "review.example", "user": "ci", "password": "s3cret", "sshkey": "/keys/id", "keepalive": "5"}
     words = command(Server.of("review", {**said, "known_hosts": "/etc/known"}))
     options = {words[n + 1] for n, word in enumerate(words) if word == "-o"}

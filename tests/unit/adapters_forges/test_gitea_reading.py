@@ -101,7 +101,7 @@ def test_whose_approval_counts() -> None:
         ([], (("lint", "warning"),), (False, ("lint",))),
     ],
 )
-def test_statuses_that_are_asked_for(
+def test_requested_statuses(
     patterns: list[str], statuses: tuple[tuple[str, str], ...], found: tuple[bool | None, tuple[str, ...]]
 ) -> None:
     one = pull(statuses=statuses, enable_status_check=True, status_check_contexts=patterns)

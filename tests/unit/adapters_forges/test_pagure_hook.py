@@ -134,7 +134,7 @@ class Now:
     s = 1_000.0
 
 
-async def test_tokens_are_asked_for_now_and_then_and_not_for_everybody() -> None:
+async def test_tokens_are_requested_rarely_and_not_for_everybody() -> None:
     """Invented project names cause few requests to Pagure; a new token is found."""
     tokens, asked, now = {"acme/rocket": "one"}, list[str](), Now()
 
@@ -194,7 +194,7 @@ def test_a_section_says_where_everything_is() -> None:
             account("hub", wrong)
 
 
-def test_what_is_said_votes_for_nobody() -> None:
+def test_a_comment_votes_for_nobody() -> None:
     said = "2026-11-23 +1 -1 :thumbsup: :thumbsdown: https://x.example/a-1/b?c=+1#-12 (-1) 1-10"
     found = voteless(said)
     assert not [word for word in ("+1", "-1", ":thumbsup:", ":thumbsdown:") if word in found]

@@ -36,7 +36,7 @@ async def got(location: str) -> list[str]:
 
 
 @pytest.mark.parametrize("location", ["/api/repos/acme/new", "new", f"{API}/repos/acme/new"])
-async def test_a_new_place_may_be_told_relative_to_the_old_one(location: str) -> None:
+async def test_a_redirection_may_be_relative(location: str) -> None:
     assert await got(location) == [f"{API}/repos/acme/old?page=2", f"{API}/repos/acme/new"]
 
 
@@ -51,6 +51,6 @@ async def test_a_new_place_may_be_told_relative_to_the_old_one(location: str) ->
         "",
     ],
 )
-async def test_no_other_place_is_told_who_we_are(location: str) -> None:
+async def test_a_redirection_elsewhere_gets_no_credentials(location: str) -> None:
     with pytest.raises(NotThere, match="another host"):
         await got(location)

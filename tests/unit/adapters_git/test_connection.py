@@ -42,7 +42,7 @@ def test_a_local_repository_is_found_with_and_without_its_ending(tmp_path: Path)
     assert connection.git_dir("git.example/code") is None, "what went is not remembered"
 
 
-def test_nothing_is_asked_all_the_time() -> None:
+def test_polling_pauses_between_requests() -> None:
     assert GitConnection("name", "https://git.example", poll_interval_s=0).poll_interval_s == POLL_MIN_S
 
 

@@ -71,7 +71,7 @@ def test_a_ref_that_cannot_be_read_is_as_it_was() -> None:
     assert "refs/heads/new" in misfits.text and "refs/x/y" not in misfits.text and "broken" in misfits.text
 
 
-def test_what_was_refused_is_asked_for_ever_more_rarely_and_believed_in_the_end() -> None:
+def test_a_refused_request_is_retried_ever_more_rarely_and_finally_believed() -> None:
     clock = Clock()
     refusals = Refusals(clock)
     assert refusals.is_due(ONE) and not refusals.why(ONE)

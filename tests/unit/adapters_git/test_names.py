@@ -63,11 +63,11 @@ def test_a_footer_names_a_change_by_project_branch_and_topic(footer: str, key: s
 
 
 @pytest.mark.parametrize("footer", ["code/api/nowhere/one", "nobody/master/one", "https://git.example/x", "code/api"])
-def test_a_footer_that_names_nothing_is_kept_as_written(footer: str) -> None:
+def test_a_footer_that_names_nothing_stays_as_written(footer: str) -> None:
     assert names().needs(f"Do it\n\nDepends-On: {footer}\n") == ((), (footer,))
 
 
-def test_footers_count_once_in_whatever_letters_and_line_ends() -> None:
+def test_footers_count_once_in_any_case_and_with_any_line_ends() -> None:
     footers = (
         "depends-on: code/api/master/one\r",
         "DEPENDS-ON:\tcode/api/master/two ",

@@ -34,7 +34,7 @@ def conflict(kind: str, *paths: str) -> list[str]:
 
 
 @given(st.binary(min_size=1).filter(lambda m: b"\0" not in m), st.sampled_from([b"", b"latin-1"]))
-def test_what_is_kept_of_a_commit_is_the_same_byte_by_byte(message: bytes, encoding: bytes) -> None:
+def test_the_stored_part_of_a_commit_is_identical_byte_by_byte(message: bytes, encoding: bytes) -> None:
     extra = b"encoding " + encoding + b"\n" if encoding else b""
     signed = b"gpgsig -----BEGIN-----\n author nobody\n -----END-----\n"
     raw = b"tree x\nparent y\nauthor " + AUTHOR + b"\ncommitter z\n" + signed + extra + b"\n" + message
@@ -61,7 +61,7 @@ def test_a_file_that_had_to_make_way_goes_by_its_own_name() -> None:
     assert conflicts(fields, (OURS, THEIRS)) == "d (file/directory), e"
 
 
-def test_of_very_many_files_the_number_is_said() -> None:
+def test_very_many_files_are_reported_as_a_number() -> None:
     fields = [f"f{n:03}" for n in range(SHOWN_MAX + 7)]
     assert conflicts(fields, (OURS, THEIRS)).endswith(f"f{SHOWN_MAX - 1:03} and 7 more")
 

@@ -26,7 +26,7 @@ def test_what_is_used_up_is_waited_for_and_the_last_tenth_is_for_what_is_urgent(
     assert budget.wait_s(1001) == 0
 
 
-def test_what_another_process_was_told_is_heeded_and_told() -> None:
+def test_limits_seen_by_another_process_are_respected_and_reported() -> None:
     one, other = CallBudget(), CallBudget()
     one.refused(429, {"retry-after": "30"}, "", 1000)
     assert one.quiet(1000) == QuietUntil(1031, 0)
@@ -91,7 +91,7 @@ def test_refusals(status: int, message: str, headers: dict[str, str], wait_s: fl
     assert budget.wait_s(1000) == (wait_s or 0)
 
 
-def test_who_is_not_told_how_long_waits_longer_each_time() -> None:
+def test_without_a_given_delay_each_wait_is_longer() -> None:
     budget = CallBudget()
     said = [budget.refused(403, {}, "secondary rate limit", 1000) for _ in range(8)]
     assert said == [60, 120, 240, 480, 960, 1920, 3600, 3600]

@@ -48,12 +48,12 @@ def job(name: str, state: str, *, may_fail: bool = False) -> Job:
         ("of_tomorrow", False, "of_tomorrow"),
     ],
 )
-def test_every_word_is_told(status: str, met: bool | None, text: str) -> None:
+def test_every_word_becomes_an_event(status: str, met: bool | None, text: str) -> None:
     (rule,) = rule_book(replace(PLAIN, status=status, approvals_left=2))
     assert rule.met is met and text in rule.text and not rule.missing
 
 
-def test_nothing_is_lacking_or_it_is_told_otherwise() -> None:
+def test_nothing_is_missing_or_it_is_reported_in_another_way() -> None:
     assert [rule_book(replace(PLAIN, status=word)) for word in ("mergeable", "draft_status", "conflict")] == [()] * 3
 
 
@@ -139,7 +139,7 @@ def test_what_happened_is_the_difference(before: Any, after: Any, wanted: list[s
     assert told(replace(PLAIN, **before), replace(PLAIN, updated="t2", **after)) == wanted
 
 
-def test_of_what_nobody_knew_older_comments_are_not_told() -> None:
+def test_older_comments_of_an_unknown_change_cause_no_events() -> None:
     old, new = Remark(1, BOB, "recheck", 10**12 - 4_000_000), Remark(2, BOB, "recheck", 10**12 - 1)
     assert told(None, replace(PLAIN, remarks=(old, new))) == ["opened", "comment"]
 
@@ -174,7 +174,7 @@ def test_what_a_section_says() -> None:
         ({"webhook_signing_token": "whsec_?"}, "whsec_"),
     ],
 )
-def test_what_is_wrong_with_a_section_is_said(said: dict[str, str], why: str) -> None:
+def test_errors_in_a_section_are_reported(said: dict[str, str], why: str) -> None:
     with pytest.raises(UserError, match=why):
         account("lab", {"api_token": "t", **said})
 

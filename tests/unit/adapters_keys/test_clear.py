@@ -61,7 +61,7 @@ def test_a_secret_is_found_in_the_forms_that_programs_give_it(secret, before, af
         assert censor.found, shown
 
 
-def test_the_longest_secret_goes_as_a_whole():
+def test_the_longest_secret_is_removed_entirely():
     censor = Censor()
     censor.learn(["pass", "password"])
     assert censor.value({"password": ["the password", 1, None]}) == {"[redacted]": ["the [redacted]", 1, None]}

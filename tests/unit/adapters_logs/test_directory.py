@@ -70,7 +70,7 @@ async def test_a_log_is_open_until_no_thread_writes_it(tmp_path: Path, monkeypat
     assert not list((tmp_path / "logs/b").iterdir())
 
 
-async def test_a_log_is_whole_though_the_disk_takes_it_bit_by_bit(
+async def test_a_log_is_complete_even_if_the_disk_accepts_small_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reluctant(FileIO):

@@ -77,7 +77,7 @@ async def test_a_store_tells_how_long_it_took_and_since_when_it_is_away() -> Non
         assert f'headgate_store_request_seconds_count{{outcome="{outcome}",request="{request}"}} {count}.0' in text
 
 
-async def test_figures_of_the_whole_are_what_the_store_says() -> None:
+async def test_metrics_of_the_system_match_the_store() -> None:
     figures, store, map = ProcessMetrics(), Store(MemoryBackend()), Map()
     mirror = Mirror(store, map.path)
     request = Request("r", state="running")

@@ -62,6 +62,6 @@ def test_a_file_is_what_its_lines_say() -> None:
         ("\udcff", "it is not UTF-8"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, why: str) -> None:
+def test_errors_name_their_line(text: str, why: str) -> None:
     with pytest.raises(BadFile, match=why):
         read(text.encode(errors="surrogateescape"))

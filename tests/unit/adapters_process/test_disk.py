@@ -52,7 +52,7 @@ async def test_nothing_is_measured_while_nothing_is_written(machine: Machine) ->
     assert await machine.look(ONE) == "" and machine.measured == 1
 
 
-async def test_what_has_grown_is_measured_and_told(machine: Machine) -> None:
+async def test_growth_is_measured_and_reported(machine: Machine) -> None:
     assert await machine.look(ONE) == ""
     machine.free -= 30 * MB
     machine.held[ONE] = Use(30 * MB, 10)
@@ -112,7 +112,7 @@ async def test_who_uses_little_of_a_full_disk_stays(machine: Machine) -> None:
         assert await machine.look(ONE) == ""
 
 
-async def test_who_hides_what_it_holds_is_found_by_what_it_has_written(machine: Machine) -> None:
+async def test_hidden_disk_usage_is_found_by_the_bytes_written(machine: Machine) -> None:
     machine.held, machine.free = {ONE: Use(10 * MB, 10, 20 * MB), TWO: Use(MB, 1, 60_000 * MB)}, 0
     for _ in range(2):
         for root in (ONE, TWO):

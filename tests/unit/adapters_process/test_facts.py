@@ -81,7 +81,7 @@ def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp
     assert not {"vault", "date", "holds"} & again.keys() and "__ansible" not in file.read_text()
 
 
-def test_a_fact_that_holds_a_secret_goes_to_those_who_have_it(tmp_path: Path) -> None:
+def test_a_fact_that_contains_a_secret_goes_to_those_who_have_it(tmp_path: Path) -> None:
     facts = FactCache()
     wrote = {"node": {"token": [f"x {SECRET}"], "tool": "x", SECRET: 1}}
     facts.learn(SITE, left(tmp_path / "f", **wrote), [SECRET])

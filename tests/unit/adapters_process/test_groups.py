@@ -81,7 +81,7 @@ def test_groups_of_the_dead_are_removed(tmp_path: Path) -> None:
     assert (living / "build-1").exists(), "it is held"
 
 
-def test_what_the_kernel_did_is_told(tmp_path: Path) -> None:
+def test_actions_of_the_kernel_are_reported(tmp_path: Path) -> None:
     one = Group({"memory": tmp_path, "pids": tmp_path}, ProcessBounds(memory_max_bytes=8_000_000_000, processes_max=9))
     assert one.refused() is None and not one.crowded() and not one.starved()
     (tmp_path / "pids.events").write_text("max 3\n")

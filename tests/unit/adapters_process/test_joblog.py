@@ -76,7 +76,7 @@ def test_a_line_is_what_a_terminal_would_show(output: bytes, text: str) -> None:
     assert texts([output]) == [text]
 
 
-def test_beyond_its_limit_only_our_own_lines_are_kept(tmp_path: Path) -> None:
+def test_beyond_its_limit_only_our_own_lines_are_written(tmp_path: Path) -> None:
     log = JobLog(tmp_path / "log", size_max_bytes=500)
     for number in range(100):
         log.write(f"line {number}\n".encode())

@@ -46,7 +46,7 @@ async def test_without_machines_every_node_is_this_one() -> None:
         assert taken == (BIG, {"one": {"ansible_connection": "local"}}, ())
 
 
-async def test_a_machine_that_is_kept_goes_to_nobody_until_it_is_given_back() -> None:
+async def test_a_held_machine_goes_to_nobody_until_it_is_given_back() -> None:
     machines = ListedMachines((ListedMachine("a", ("small",)), ListedMachine("b", ("small",))))
     async with machines.take(SMALL) as taken:
         assert taken.machines == ("a",)
@@ -92,7 +92,7 @@ def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path, said: str, told:
         read_machines(tmp_path / "nodes.yaml")
 
 
-async def test_who_has_a_machine_is_told_to_others_and_to_who_waits_for_it() -> None:
+async def test_the_user_of_a_machine_is_shown_to_others_and_to_waiting_builds() -> None:
     variables = {"ansible_host": "192.0.2.7", "ansible_user": "ci", "ansible_password": "hunter2"}
     machines, said = ListedMachines((ListedMachine("a", ("small",), variables),)), list[str]()
     seen = machines.listed_now()

@@ -53,7 +53,7 @@ async def test_what_was_denied_stays_denied_while_its_name_cannot_be_resolved(
     assert STORE in await opened._denied() and resolver.asked == 2
 
 
-async def test_a_name_that_was_never_resolved_is_told_once_and_tried_again(
+async def test_an_unresolved_name_is_reported_once_and_retried(
     resolver: Resolver, opened: Networks, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(networks, "RESOLVE_AGAIN_S", 0.0)

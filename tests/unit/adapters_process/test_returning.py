@@ -55,7 +55,7 @@ def test_what_is_no_key_is_refused(arguments: list[str]) -> None:
         parse(arguments)
 
 
-def test_nothing_returned_is_nothing_and_too_much_is_said(tmp_path: Path) -> None:
+def test_an_empty_return_is_empty_and_a_too_large_one_is_reported(tmp_path: Path) -> None:
     assert read(tmp_path / "none") == ({}, {})
     add(tmp_path / "r", {"a": {"b": 1}})
     add(tmp_path / "r", {"a": {"c": 2}})

@@ -83,7 +83,7 @@ def test_odd_texts_survive_as_they_are():
     assert yaml.load(for_ansible(literal(odd)), Loader) == odd
 
 
-def test_of_what_was_evaluated_only_what_was_asked_for_is_taken():
+def test_only_requested_values_of_an_evaluation_are_used():
     wanted = {"one": {"a": "{{ x }}", "b": 1, "ansible_shell_type": "sh"}}
     assert evaluation_arguments(wanted, "/p") == {
         "names": {"one": ["a", "b"]},

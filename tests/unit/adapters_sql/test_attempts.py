@@ -156,7 +156,7 @@ async def test_what_resets_cost_is_what_their_builds_took(history: SqlHistory) -
     assert [c.resets for c in await history.reset_costs("acme", EVERY, 35_000)] == [1]
 
 
-async def test_what_a_build_had_and_said_is_kept_and_comments_only_where_they_are_asked_for(
+async def test_data_of_a_build_is_stored_and_comments_only_on_request(
     history: SqlHistory,
 ) -> None:
     course = Course(machines=("node (big)",), had_ms=3_000, paused_ms=4_000, resumed_ms=6_000)

@@ -163,7 +163,7 @@ async def test_a_tree_counts_where_it_was_first_judged(history: SqlHistory) -> N
 
 
 @pytest.mark.heavy
-async def test_parts_beyond_the_largest_are_told_as_one(history: SqlHistory) -> None:
+async def test_parts_beyond_the_largest_are_counted_as_one(history: SqlHistory) -> None:
     for n in range(PARTS_MAX + 5):
         change = replace(ENDED.change, branch=f"b{n:02}")
         for again in range(2 if n >= 5 else 1):

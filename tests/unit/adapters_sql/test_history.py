@@ -87,7 +87,7 @@ async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> 
     assert await found(change="t2") == ["bs2"]
 
 
-async def test_what_was_done_by_hand_is_kept_with_its_end(history: SqlHistory) -> None:
+async def test_manual_actions_are_recorded_with_their_end(history: SqlHistory) -> None:
     asked = HandAction(
         id="1",
         verb="dequeue",
@@ -149,7 +149,7 @@ def test_processes_started_at_once_share_a_new_database(tmp_path: Path) -> None:
             done.result()
 
 
-async def test_people_of_a_change_are_kept_with_what_came_of_it(history: SqlHistory) -> None:
+async def test_people_of_a_change_are_stored_with_its_result(history: SqlHistory) -> None:
     await history.record(ENDED)
     change = replace(ENDED.change, owner="Ada <ada@example.org>")
     named = replace(ENDED, buildset="bs2", change=change, proposers=("ada",), approvers=("grace", "heinz"), builds=())
@@ -162,7 +162,7 @@ async def test_people_of_a_change_are_kept_with_what_came_of_it(history: SqlHist
     ]
 
 
-async def test_what_builds_worked_on_is_told_of_a_buildset_of_the_tenant_alone(history: SqlHistory) -> None:
+async def test_refs_of_builds_are_listed_only_for_buildsets_of_the_tenant(history: SqlHistory) -> None:
     passed = replace(ENDED.builds[0], work="digest")
     await history.record(replace(ENDED, builds=(passed, replace(passed, uuid="b2", work=""))))
     await history.record(replace(ENDED, buildset="bs2", builds=(replace(passed, uuid="b3", work="of another"),)))
@@ -172,7 +172,7 @@ async def test_what_builds_worked_on_is_told_of_a_buildset_of_the_tenant_alone(h
     assert found is not None and b"digest" not in msgspec.json.encode(found), "it is of no use to anybody else"
 
 
-async def test_the_latest_build_that_passed_on_the_same_inputs_is_told_to_its_tenant(history: SqlHistory) -> None:
+async def test_the_latest_build_that_passed_on_the_same_inputs_is_known_to_its_tenant(history: SqlHistory) -> None:
     passed = replace(ENDED.builds[0], inputs="d1", returned={"v": 1}, log_url="http://l")
     later = replace(passed, uuid="b2", end_ms=9_000, returned={"v": 2}, final=False)
     failed = replace(passed, uuid="b3", end_ms=9_500, result="FAILURE")

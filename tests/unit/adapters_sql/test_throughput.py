@@ -55,7 +55,7 @@ async def test_a_buildset_that_still_runs_counts_once_it_ends(history: SqlHistor
 
 @pytest.mark.long
 @pytest.mark.heavy
-async def test_the_middle_and_the_slowest_are_told_apart(history: SqlHistory) -> None:
+async def test_the_median_and_the_slowest_are_distinguished(history: SqlHistory) -> None:
     for n in range(1, 101):
         change = replace(ENDED.change, project="git.example/odd" if n % 2 else "git.example/app")
         await history.record(ended(f"s{n:03}", 1 + n, build(f"b{n}", "SUCCESS", 1, 1 + n), change=change))

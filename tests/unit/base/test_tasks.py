@@ -134,7 +134,7 @@ async def test_a_thread_is_waited_for_however_often_the_caller_is_cancelled() ->
     assert ended == [True]
 
 
-async def test_what_failed_while_the_caller_was_cancelled_is_not_said_to_be_lost() -> None:
+async def test_a_failure_while_the_caller_was_cancelled_is_not_reported_as_lost() -> None:
     said: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
     task = asyncio.ensure_future(run_until(asyncio.Event(), stubborn()))

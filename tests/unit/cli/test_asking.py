@@ -119,7 +119,7 @@ def test_one_build_is_shown_with_its_log(server: Server) -> None:
         ("http://elsewhere/gate/t/t/logs/b1/", "/t/t/logs/b1/job-output.txt"),
     ],
 )
-def test_a_log_is_asked_for_where_this_server_serves_it(
+def test_a_log_is_requested_where_this_server_serves_it(
     server: Server, monkeypatch: pytest.MonkeyPatch, log_url: str, asked: str
 ) -> None:
     monkeypatch.setitem(ANSWERS, "/api/tenant/one/build/b1", {**BUILD, "log_url": log_url})

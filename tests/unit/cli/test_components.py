@@ -6,7 +6,7 @@ from headgate.cli.components import lacking
 from headgate.web.shapes import ComponentShape
 
 
-def test_what_builds_do_without_is_said_with_where() -> None:
+def test_missing_features_of_builds_are_listed_with_their_executor() -> None:
     told = {"hostname": "one", "state": "running", "version": "1", "pid": 1, "accepting": True}
     poor = ComponentShape(name="executor/a", lacks=(("Jobs have no network: no pasta"),), **told)  # type: ignore[arg-type]  # as they are
     rich = ComponentShape(name="executor/b", **told)  # type: ignore[arg-type]  # as they are

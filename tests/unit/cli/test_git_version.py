@@ -20,7 +20,7 @@ from headgate.cli.main import group
         (None, r"git cannot be run: .*; install git 2\.38 or newer"),
     ],
 )
-def test_a_git_that_cannot_merge_is_said_at_the_start(
+def test_a_git_that_cannot_merge_is_reported_at_the_start(
     tmp_path: Path, says: str | None, told: str, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if says is not None:

@@ -75,13 +75,13 @@ def test_people_s_tables_are_read() -> None:
         ("yaml", "- name: a\n- 7\n", "f: object 2: expected a mapping"),
     ],
 )
-def test_what_cannot_be_read_is_told_by_its_line(format: str, text: str, why: str) -> None:
+def test_unreadable_rows_are_reported_with_their_line(format: str, text: str, why: str) -> None:
     with pytest.raises(UserError) as refused:
         read(text, format)
     assert why in str(refused.value)
 
 
-def test_a_format_that_is_not_said_is_asked_for() -> None:
+def test_a_missing_format_is_demanded() -> None:
     assert bulk.format_of("a.CSV", "") == "csv" and bulk.format_of("-", "json") == "json"
     with pytest.raises(UserError, match="--format csv or json or yaml"):
         bulk.format_of("-", "")

@@ -58,7 +58,7 @@ def log() -> Log:
     return Log()
 
 
-def test_a_lasting_problem_is_told_once_and_then_seldom(log: Log) -> None:
+def test_a_lasting_problem_is_logged_once_and_then_seldom(log: Log) -> None:
     for second in range(3600):
         log.write("the store does not answer: %s; trying again in %.1f s", OSError("refused"), second / 10)
         log.pass_time(1)
@@ -95,7 +95,7 @@ def test_another_cause_and_another_text_are_problems_of_their_own(log: Log) -> N
     assert len(log.new_lines()) == 3
 
 
-def test_what_comes_again_after_a_while_is_told_at_once(log: Log) -> None:
+def test_a_problem_that_returns_after_a_while_is_logged_at_once(log: Log) -> None:
     log.write("%s has gone", "e1")
     log.write("%s has gone", "e1")
     log.pass_time(FORGOTTEN_S + 61)
@@ -206,7 +206,7 @@ def test_a_call_that_cannot_be_written_is_the_other_handlers_and_wakes_nobody(
     assert failed == [broken[0]] * 3 and not log.waiting
 
 
-def test_what_logs_while_a_line_is_written_is_told_as_well(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_logged_while_another_is_written_is_logged_as_well(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A finalizer may log at any moment."""
 
     def emit(record: logging.LogRecord) -> None:

@@ -45,7 +45,7 @@ def settings(tmp_path: Path, logs: str, more: str = "") -> Settings:
         ("keep_days = a week", "must be a whole number"),
     ],
 )
-def test_what_cannot_be_meant_is_said(tmp_path: Path, said: str, why: str) -> None:
+def test_meaningless_settings_are_reported(tmp_path: Path, said: str, why: str) -> None:
     (tmp_path / "open").write_text("secret")
     (tmp_path / "open").chmod(0o644)
     with pytest.raises(UserError, match=why):

@@ -57,7 +57,7 @@ def post(server: Server) -> str:
     return str(PageClient(f"http://127.0.0.1:{server.server_port}").post("/api/x", {"a": 1})["description"])
 
 
-def test_what_is_still_being_read_is_asked_for_again(server: Server) -> None:
+def test_a_page_that_is_still_loading_is_requested_again(server: Server) -> None:
     server.answers = [EARLY, EARLY, DONE]
     assert post(server) == "done"
     assert server.asked == [("/api/x", b'{"a": 1}')] * 3

@@ -68,7 +68,7 @@ def test_a_forge_is_where_its_section_or_its_driver_says(tmp_path: Path) -> None
     }
 
 
-def test_what_clients_ask_of_a_forge_is_told_without_its_secrets(tmp_path: Path) -> None:
+def test_requests_to_a_forge_are_logged_without_their_secrets(tmp_path: Path) -> None:
     file = tmp_path / "headgate.conf"
     file.write_text(
         "[connection hub]\ndriver = github\napi_token = s3cret\n"

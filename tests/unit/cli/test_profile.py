@@ -48,7 +48,7 @@ def test_what_another_profile_lacks_stops_nobody(file: Path, monkeypatch: pytest
     assert profile("one").url == "https://one.example"
 
 
-def test_a_token_that_is_written_down_is_kept_from_others(file: Path) -> None:
+def test_a_written_token_is_hidden_from_others(file: Path) -> None:
     file.write_text("[one]\nurl = https://gate.example\nauth_token = a%%b\n")
     file.chmod(0o600)
     assert profile("one").token == "a%b"

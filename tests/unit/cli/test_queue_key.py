@@ -24,7 +24,7 @@ def test_all_that_start_at_once_have_the_same_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n", "short"])
-def test_a_file_without_a_whole_key_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_complete_key_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "messages.key").write_text(text)
     with pytest.raises(UserError, match=r"messages\.key: the server's own key must be one line of at least 16"):
         own_key(tmp_path, "queuey")

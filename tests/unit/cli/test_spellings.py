@@ -59,7 +59,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
 
 
 @pytest.mark.parametrize(("typed", "method", "path", "body"), CALLS, ids=[typed for typed, *_ in CALLS])
-def test_what_is_typed_there_is_asked_here(
+def test_commands_of_the_reference_send_the_same_requests(
     server: Server, typed: str, method: str, path: str, body: dict[str, Any] | None
 ) -> None:
     name, *words = typed.split()
@@ -87,9 +87,7 @@ def test_what_is_typed_there_is_asked_here(
         ("node-set-state u ready", "ready"),
     ],
 )
-def test_what_is_said_twice_or_not_at_all_is_refused_before_anything_is_asked(
-    server: Server, typed: str, why: str
-) -> None:
+def test_repeated_or_missing_arguments_are_refused_before_any_request(server: Server, typed: str, why: str) -> None:
     found = CliRunner().invoke(group, ["--url", f"http://127.0.0.1:{server.server_port}", *typed.split()])
     assert (found.exit_code, why in found.output, server.asked) == (2, True, []), found.output
 

@@ -244,7 +244,7 @@ def test_where_nothing_can_be_drawn_over_nothing_is(environment: dict[str, str])
     assert out.getvalue() == ""
 
 
-def test_a_text_of_several_lines_is_printed_as_such_only_where_that_is_said() -> None:
+def test_a_text_of_several_lines_is_printed_as_such_only_where_allowed() -> None:
     out = io.StringIO()
     terminal = Terminal(out, {})
     terminal.print("one\ntwo")

@@ -57,7 +57,7 @@ def test_what_is_no_token_is_not_taken_for_one(tmp_path: Path, text: str) -> Non
             look()
 
 
-def test_what_is_no_file_is_said_at_once(tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_is_reported_at_once(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text(GOOD)
     (tmp_path / "link").symlink_to(target)

@@ -267,7 +267,7 @@ def test_every_option_of_a_driver_is_taken_or_named(tmp_path: Path, driver: str)
     assert driver in FORGES or not taken & idle, "what nobody listens to is not kept"
 
 
-def test_nothing_is_said_of_what_has_an_effect() -> None:
+def test_effective_options_cause_no_message() -> None:
     for section, notes in NOTES.items():
         assert not notes.keys() & OPTIONS.get(section, {}).keys(), section
     assert not [text for of in NOTES.values() for text in of.values() if not text.text]

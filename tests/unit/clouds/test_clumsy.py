@@ -73,7 +73,7 @@ def kubeconfig(tmp_path: Any, server: str) -> Any:
     return read([file], "")
 
 
-def test_a_password_in_the_address_of_a_cluster_is_told_no_build(tmp_path: Any) -> None:
+def test_a_password_in_the_address_of_a_cluster_is_hidden_from_builds(tmp_path: Any) -> None:
     with pytest.raises(UserError, match="cluster one names a user") as told:
         kubeconfig(tmp_path, "https://root:hunter2@k8s.example:6443")
     assert "hunter2" not in str(told.value)

@@ -60,7 +60,7 @@ def refusing(tmp_path: Path) -> Podman:
     return Podman([str(tmp_path / "podman")], b"")
 
 
-async def test_who_removes_what_podman_does_not_give_up_is_told_why(
+async def test_a_failed_removal_by_podman_is_reported_with_the_reason(
     refusing: Podman, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHY", "Error: container is in an invalid state")

@@ -48,7 +48,7 @@ def test_a_connection_is_made_by_its_row(tmp_path: Path) -> None:
     assert rate(found, "dogs") == 0.5
 
 
-def test_a_cloud_is_sent_two_requests_a_second_unless_it_is_said(tmp_path: Path) -> None:
+def test_a_cloud_gets_two_requests_a_second_by_default(tmp_path: Path) -> None:
     assert rate(settings(tmp_path, "[connection dogs]\ndriver = kennel\ndoor = red\n"), "dogs") == 2
 
 
@@ -61,7 +61,7 @@ def test_a_cloud_is_sent_two_requests_a_second_unless_it_is_said(tmp_path: Path)
         ("door = red\napp_id = 7", r"unknown option 'app_id' in \[connection dogs\]"),
     ],
 )
-def test_what_is_wrong_with_a_section_is_told(tmp_path: Path, said: str, told: str) -> None:
+def test_errors_in_a_section_are_reported(tmp_path: Path, said: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
         settings(tmp_path, f"[connection dogs]\ndriver = kennel\n{said}\n")
 

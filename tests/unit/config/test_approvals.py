@@ -34,7 +34,7 @@ def told(require: str, *, bound: bool = True, key: str = "require") -> tuple[dic
         "{approvals: {of: ada}}",
     ],
 )
-def test_a_bound_server_lets_people_be_asked_for(require: str) -> None:
+def test_a_bound_server_allows_requirements_about_people(require: str) -> None:
     asked, wrong = told(require)
     assert wrong == [] and "approvals" in asked
 

@@ -32,7 +32,7 @@ def told(require: str, key: str = "require") -> tuple[Any, list[tuple[str, str]]
         ("{check: success, gate: failure}", {"check": "success", "gate": "failure"}),
     ],
 )
-def test_what_may_be_asked_for(said: str, asked: Any) -> None:
+def test_possible_requirements(said: str, asked: Any) -> None:
     found, wrong = told(f"{{check: {said}}}")
     assert found == asked and wrong == []
 

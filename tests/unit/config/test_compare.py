@@ -47,7 +47,7 @@ def test_differences_go_both_ways():
 
 @pytest.mark.long
 @pytest.mark.heavy
-def test_what_is_told_is_json_with_the_same_keys_for_every_job():
+def test_the_output_is_json_with_the_same_keys_for_every_job():
     told = [job for graph in graphs() for job in describe.jobs(graph)]
     assert json.loads(json.dumps(told)) == told
     assert {tuple(job) for job in told if "error" not in job} == {

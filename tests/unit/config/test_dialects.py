@@ -560,13 +560,13 @@ def answer(case: Case, of: TermSubject) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.driver} {case.part} {case.said}")
-def test_it_holds_for_one_and_not_for_the_other(case: Case) -> None:
+def test_it_matches_one_and_not_the_other(case: Case) -> None:
     assert answer(case, case.holds)
     constant = {(case.driver, case.part, name) for name in case.said} <= NEVER_FALSE
     assert answer(case, case.fails) is constant
 
 
-def test_every_key_that_is_declared_is_asked_here() -> None:
+def test_every_declared_key_is_tested_here() -> None:
     for name, dialect in DIALECTS.items():
         asked = {(case.part, key) for case in CASES if case.driver == name for key in case.said}
         triggers = {key for part, key in asked if part == "trigger"}
@@ -584,7 +584,7 @@ def test_old_names_give_way_to_new_ones() -> None:
     assert triggered(DIALECTS["github"], both, seen(statuses=(_GREEN,))._replace(happening=ForgeEvent("x")))
 
 
-def test_a_negated_pattern_holds_for_all_others() -> None:
+def test_a_negated_pattern_matches_all_others() -> None:
     said = {"event": "comment-added", "username": {"regex": "^bot$", "negate": True}}
     assert triggered(DIALECTS["gerrit"], said, seen(event="comment-added", who=ADMIN))
     assert not triggered(DIALECTS["gerrit"], said, seen(event="comment-added", who=BOT))
@@ -606,7 +606,7 @@ US = ("gatekeeper",)
 OURS = ProgramStatus("gatekeeper", "t/gate", "pending")
 
 
-def test_what_headgate_says_itself_is_not_asked_again_once_it_is_there() -> None:
+def test_headgates_own_status_is_not_required_again_once_present() -> None:
     """A gate that requires its own check, and resets it at the start, does not empty itself."""
     wanted = {"status": "gatekeeper:t/gate:success"}
     requires = DIALECTS["github"].require
@@ -617,7 +617,7 @@ def test_what_headgate_says_itself_is_not_asked_again_once_it_is_there() -> None
     assert refused(requires, {"status": ".*:pending"}, seen(us=US, statuses=(OURS,)))
 
 
-def test_votes_and_labels_that_the_pipeline_sets_are_not_asked_again_either() -> None:
+def test_votes_and_labels_that_the_pipeline_sets_are_not_required_again_either() -> None:
     verified = {"approval": [{"username": "gatekeeper", "Verified": 1}, {"Code-Review": 2}]}
     requires = DIALECTS["gerrit"].require
     review = vote("Code-Review", "2")
@@ -637,7 +637,7 @@ def test_the_age_of_a_vote_counts_when_it_comes_in_alone() -> None:
     assert not unmet(DIALECTS["gerrit"].require, wanted, seen(votes=old, here=True))
 
 
-def test_what_is_missing_is_said_in_words() -> None:
+def test_missing_requirements_are_described() -> None:
     requires = DIALECTS["github"].require
     assert unmet(requires, {"open": True}, CLOSED) == "hub.example/lib#7 is not open"
     assert unmet(requires, {"label": ["gate"]}, OPEN) == "hub.example/lib#7 does not meet the requirement label: gate"
@@ -647,7 +647,7 @@ def test_what_is_missing_is_said_in_words() -> None:
 
 
 @pytest.mark.parametrize("driver", sorted(DIALECTS.keys() - {"git"}))
-def test_a_push_does_not_meet_what_is_asked_of_changes(driver: str) -> None:
+def test_a_push_does_not_meet_requirements_on_changes(driver: str) -> None:
     requires = DIALECTS[driver].require
     assert unmet(requires, {"open": True}, seen(PUSH)) and not refused(requires, {"open": True}, seen(PUSH))
 

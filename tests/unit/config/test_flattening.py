@@ -119,7 +119,7 @@ def test_images_have_how_they_are_reached() -> None:
     }  # fmt: skip
 
 
-def test_a_lower_entry_replaces_a_higher_one_whole() -> None:
+def test_a_lower_entry_replaces_a_higher_one_completely() -> None:
     text = SITE.replace("      - {name: fedora", "      - {name: debian, image-id: ami-9}\n      - {name: fedora")
     deb, _ = providers(text)["git%2Fops/main"].labels
     assert deb.image["image-id"] == "ami-9" and "volume-size" not in deb.image and deb.image["username"] == "admin"

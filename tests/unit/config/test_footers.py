@@ -67,7 +67,7 @@ def test_what_they_name(text: str, key: str) -> None:
     "text",
     ["https://elsewhere.example/a/pull/1", "lib/master/x", "code/api/master", "#12", "a/b#3", "nobody/knows/this"],
 )
-def test_what_names_nothing_is_told(text: str) -> None:
+def test_a_footer_that_names_nothing_is_reported(text: str) -> None:
     """The name may also belong to two projects, or lack a topic."""
     assert named([text], of_url, PROJECTS) == ((), (text,))
 

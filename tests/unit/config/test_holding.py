@@ -84,6 +84,6 @@ def test_where_all_of_very_many_are_wrong_it_comes_to_an_end() -> None:
     assert len(back(dict.fromkeys(had, "- job: ["), had)) == len(had)
 
 
-def test_an_error_that_was_there_before_holds_nothing() -> None:
+def test_an_error_that_was_there_before_blocks_nothing() -> None:
     had = {"lib": USED + "- job: {name: odd, parent: nowhere}\n"}
     assert back({"lib": "# more\n" + USED + "- job: {name: odd, parent: nowhere}\n"}, had) == []

@@ -93,7 +93,7 @@ def test_references_mean_what_they_mean_to_python(first: str, text: str, last: s
 
 @settings(max_examples=share(300))
 @given(PATTERNS, SUBJECTS)
-def test_what_is_said_to_be_quick_is_quick(text: str, subject: str) -> None:
+def test_patterns_declared_fast_are_fast(text: str, subject: str) -> None:
     engine = python(text)
     if engine is None or steps_max(regex.parsed(text), 12 * len(subject)) > 1_000_000:
         return
@@ -118,7 +118,7 @@ USUAL = [
 
 
 @pytest.mark.parametrize(("pattern", "answers"), USUAL, ids=[pattern for pattern, _ in USUAL])
-def test_patterns_that_only_python_knows_are_told_as_such_and_match(pattern: str, answers: dict[str, bool]) -> None:
+def test_patterns_that_only_python_knows_are_reported_and_match(pattern: str, answers: dict[str, bool]) -> None:
     assert compiled(pattern).legacy
     assert {subject: matches(pattern, subject) for subject in answers} == answers
     assert {subject: matches({"regex": pattern, "negate": True}, subject) for subject in answers} == {
@@ -182,7 +182,7 @@ def test_patterns_that_re2_knows_are_matched_by_it() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2,1}", "(?<=a+)b", "[z-a]", "\ud800", "(?(9)a)", "*a"])
-def test_what_nobody_can_compile_is_said(pattern: str) -> None:
+def test_patterns_that_no_engine_compiles_are_reported(pattern: str) -> None:
     with pytest.raises(BadPattern):
         compiled(pattern)
 
@@ -218,7 +218,7 @@ BRANCH = "a" * 60 + "!"
         ),
     ],
 )
-def test_a_match_that_cannot_be_told_is_an_error_of_the_item_and_no_answer(where: str, named: str) -> None:
+def test_an_undecidable_match_is_an_error_of_the_item_and_no_answer(where: str, named: str) -> None:
     made = layouts({f"app@{BRANCH}": where.format(p=ENDLESS.replace("\\\\", "\\"))}).landed
     (app,) = (p.project for p in made.tenant.projects if p.name == "app")
     assert made.takes_part("check", app, BRANCH)

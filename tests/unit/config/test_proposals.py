@@ -51,20 +51,20 @@ def test_what_the_tenant_has_wrong_already_is_nobodys_fault() -> None:
     assert errors == ()
 
 
-def test_but_all_of_the_change_s_own_project_and_branch_is_told() -> None:
+def test_but_all_errors_of_the_change_s_own_project_and_branch_are_reported() -> None:
     wrong = "- job: {name: old, rnu: x}\n"
     made = layouts({"app": wrong, "app@stable": wrong})
     _, errors = proposed(made, {"app": wrong + "- job: {name: fine, run: r.yaml}"})
     assert told(errors) == ["error app@master:1 a job has no key 'rnu'; did you mean 'run'?"]
 
 
-def test_what_a_change_breaks_elsewhere_is_told() -> None:
+def test_errors_that_a_change_causes_elsewhere_are_reported() -> None:
     made = layouts({"lib": "- job: {name: shared, run: r.yaml}", "app": "- project: {gate: {jobs: [shared]}}"})
     _, errors = proposed(made, {"lib": "[]"}, "lib")
     assert told(errors) == ["error app@master:1 the job 'shared' is not defined; known are base"]
 
 
-def test_what_the_chain_ahead_brings_is_told_there() -> None:
+def test_errors_of_the_chain_ahead_are_reported_there() -> None:
     made = layouts({"lib": "- job: {name: shared, run: r.yaml}", "app": "- project: {gate: {jobs: [shared]}}"})
     _, errors = proposed(made, {"ops": "[]"}, "ops", ahead={"lib": "[]"})
     assert not any("'shared'" in line for line in told(errors))

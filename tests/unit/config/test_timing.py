@@ -67,7 +67,7 @@ def test_jitter_puts_off_each_by_its_own() -> None:
         ("* * * * * * 3600", 200),
     ],
 )
-def test_a_jitter_that_reaches_too_far_is_cut(text: str, jitter_s: int) -> None:
+def test_a_jitter_that_is_too_long_is_cut(text: str, jitter_s: int) -> None:
     assert schedule(text).jitter_s == jitter_s
 
 

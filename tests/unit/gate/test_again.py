@@ -115,7 +115,7 @@ def test_a_pipeline_that_does_not_say_so_runs_all_and_asks_for_nothing_more() ->
     assert again(play) == ["lint", "unit"]
 
 
-def test_what_passed_before_the_pipeline_said_so_is_run_again() -> None:
+def test_results_from_before_the_pipeline_reused_builds_are_run_again() -> None:
     play = stage()
     play.pipeline = replace(play.pipeline, rerun_only_failed=False)
     play.propose(play.change("A"))
@@ -221,14 +221,14 @@ def test_another_change_ahead_is_other_code() -> None:
     assert [job for name, job in play.builds if name == "A"] == ["lint", "unit"]
 
 
-def test_another_patchset_is_run_whole() -> None:
+def test_another_patchset_runs_all_jobs() -> None:
     play = failed_once()
     play.propose(play.change("A", commit="d" * 40))
     play.merges()
     assert [job for _, job in play.builds] == ["lint", "unit"]
 
 
-def test_what_jobs_returned_to_each_other_is_not_kept_so_that_they_are_run_together() -> None:
+def test_jobs_that_exchange_data_are_run_again_together() -> None:
     build = FrozenJob(name="build")
     play = failed_once(LINT, build, replace(UNIT, dependencies=(JobDependency("build"),)), failing="build")
     assert again(play) == ["build"], "unit was skipped, and lint is beside them"

@@ -78,7 +78,7 @@ def test_in_check_it_comes_from_where_the_needed_change_is_checked() -> None:
     assert given(play, "B", "deploy") == [("A", "image", "http://i/1")]
 
 
-def test_jobs_of_one_change_are_told_of_each_others() -> None:
+def test_jobs_of_one_change_learn_of_each_others_artifacts() -> None:
     play = Play(IMAGE, AFTER)
     play.approve("A")
     play.merges()

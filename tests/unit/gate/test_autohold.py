@@ -26,7 +26,7 @@ def choice(*requests: HoldRequest, change: Change = CHANGE, job: str = "unit", t
     return found.id if found is not None else ""
 
 
-def test_the_most_specific_request_holds_a_build_and_of_those_the_oldest() -> None:
+def test_the_oldest_of_the_most_specific_requests_holds_a_build() -> None:
     every, alike, exact = wanted("1"), wanted("2", "refs/for/master/.*"), wanted("3", "refs/for/master/fix")
     assert choice(every, alike, exact) == "3"
     assert choice(alike, every) == "2"
@@ -44,7 +44,7 @@ def test_the_most_specific_request_holds_a_build_and_of_those_the_oldest() -> No
         wanted(ref_filter="(?:(a+)+)+$" * 2),
     ],
 )
-def test_what_is_asked_for_others_holds_nothing(other: HoldRequest) -> None:
+def test_requests_for_others_hold_nothing(other: HoldRequest) -> None:
     assert choice(other) == ""
 
 
@@ -79,7 +79,7 @@ def test_each_build_is_given_back_in_its_time_and_the_request_is_forgotten_a_day
     assert second.next_ms == last_ms and second.at(last_ms - 1) == second and second.at(last_ms) is None
 
 
-def test_one_that_holds_less_than_it_may_waits_for_as_long_as_it_takes() -> None:
+def test_a_request_below_its_limit_waits_without_an_end() -> None:
     assert wanted().next_ms is None and wanted().at(10**15) == wanted()
     some = wanted(count=2).holding(held(), 0).at(60_000)
     assert some is not None and some.builds[0].over and some.next_ms is None and some.at(10**15) == some

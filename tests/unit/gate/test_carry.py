@@ -112,7 +112,7 @@ def test_one_that_fails_before_it_is_known_fails_then() -> None:
     ],
     ids=["lost", "it had too much", "it returned too much"],
 )
-def test_one_that_cannot_be_kept_is_begun_anew(outcome: dict[str, object]) -> None:
+def test_a_build_that_cannot_continue_is_restarted(outcome: dict[str, object]) -> None:
     play, before = reset(UNIT)
     spec = play.running.pop(before["unit"]).spec
     play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, **outcome)))  # type: ignore[arg-type]
@@ -280,7 +280,7 @@ def test_a_build_that_is_known_to_fail_goes_on_and_is_known_to_fail() -> None:
     assert ran(play, "B") == before and play.item("B").failing
 
 
-def test_it_is_asked_for_the_merge_of_the_new_base_alone() -> None:
+def test_only_the_merge_of_the_new_base_is_requested() -> None:
     play, _ = reset(UNIT)
     (merge,) = (one for one in play.actions if isinstance(one, Merge))
     assert [one.commit for one in merge.work.chain] == [play.item("B").change.commit]

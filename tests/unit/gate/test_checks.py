@@ -59,7 +59,7 @@ def test_what_check_has_not_passed_does_not_come_in_in_whichever_order() -> None
 
 
 @pytest.mark.parametrize("other", [{"tenant": "another"}, {"commit": "2" * 40}, {"pipeline": "quick"}])
-def test_what_is_said_elsewhere_or_of_another_patchset_does_not_count(other: dict[str, str]) -> None:
+def test_results_elsewhere_or_of_another_patchset_do_not_count(other: dict[str, str]) -> None:
     play = gate_of()
     play.propose(play.change("A"))
     word(play, "A", **other)
@@ -78,7 +78,7 @@ def test_a_new_patchset_has_to_be_checked_anew() -> None:
     assert play.queue == []
 
 
-def test_each_pipeline_that_is_named_must_have_said_so() -> None:
+def test_each_named_pipeline_must_have_reported_success() -> None:
     play = gate_of({"quick": "success", "slow": "failure"})
     play.propose(play.change("A"))
     word(play, "A", pipeline="quick")
@@ -89,7 +89,7 @@ def test_each_pipeline_that_is_named_must_have_said_so() -> None:
     assert play.queue == ["A"]
 
 
-def test_what_is_rejected_is_kept_out_only_once_it_was_said() -> None:
+def test_a_rejected_change_is_excluded_only_after_the_report() -> None:
     play = gate_of("failure", key="reject")
     play.approve("A")
     assert play.queue == ["A"]
@@ -99,7 +99,7 @@ def test_what_is_rejected_is_kept_out_only_once_it_was_said() -> None:
     assert play.queue == ["A"]
 
 
-def test_a_change_that_is_in_stays_whatever_is_said_then() -> None:
+def test_a_change_in_the_queue_stays_whatever_is_reported_later() -> None:
     """As in Zuul, Headgate's own votes are checked once; otherwise a gate would empty itself."""
     play = gate_of()
     play.propose(play.change("A"))
@@ -110,7 +110,7 @@ def test_a_change_that_is_in_stays_whatever_is_said_then() -> None:
     assert play.queue == ["A"]
 
 
-def test_what_a_change_needs_is_asked_for_it_too() -> None:
+def test_dependencies_of_a_change_must_meet_the_requirements_too() -> None:
     play = gate_of()
     play.propose(play.change("A"))
     play.change_states[play._key("A")] = replace(play.change_states[play._key("A")], approved="A" * 40)
@@ -154,26 +154,26 @@ def told(play: Play) -> list[tuple[str, EventKind]]:
 
 
 @pytest.mark.parametrize(("ends", "result"), [("SUCCESS", "success"), ("FAILURE", "failure")])
-def test_what_it_says_is_kept_and_who_asked_looks_again(ends: str, result: str) -> None:
+def test_its_result_is_stored_and_dependent_pipelines_check_again(ends: str, result: str) -> None:
     play = check_of()
     play.ends("A", "unit", ends)
     assert play.change_states[play._key("A")].checks == (PipelineCheck("t", "check", "A" * 40, result),)
     assert told(play) == [("gate", EventKind.APPROVED)]
 
 
-def test_nobody_is_told_that_a_change_was_approved_that_was_not() -> None:
+def test_no_report_claims_an_approval_that_was_not_given() -> None:
     play = check_of(approved=False)
     play.passes("A")
     assert play.change_states[play._key("A")].checks and told(play) == []
 
 
-def test_where_nobody_asks_nothing_is_kept() -> None:
+def test_results_that_nobody_requires_are_not_stored() -> None:
     play = check_of({"other": "success"})
     play.passes("A")
     assert play.change_states[play._key("A")].checks == () and told(play) == []
 
 
-def test_what_says_nothing_of_the_change_leaves_what_was_said() -> None:
+def test_unrelated_reports_leave_the_stored_result() -> None:
     play = Play(FrozenJob(name="unit"), manager="independent")
     play.pipeline = replace(play.pipeline, name="check")
     play.pipelines = {"gate": replace(Play().pipeline, require={"git": {"check": "success"}})}
@@ -194,7 +194,7 @@ def test_a_disabled_pipeline_says_nothing() -> None:
     assert play.change_states[play._key("B")].checks == ()
 
 
-def test_of_what_landed_nothing_more_is_said() -> None:
+def test_landed_changes_get_no_further_report() -> None:
     """Its landing is recorded in the same place, in the same commit."""
     play = Play()
     play.pipelines = {

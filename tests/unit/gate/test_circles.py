@@ -97,7 +97,7 @@ def test_in_one_repository_they_land_in_one_step() -> None:
     assert play.queue == [] and play.ended == {"A": "SUCCESS", "B": "SUCCESS"}
 
 
-def test_when_a_job_of_one_fails_all_are_rejected_and_each_is_told() -> None:
+def test_when_a_job_of_one_fails_all_are_rejected_and_each_gets_a_report() -> None:
     play = circle()
     play.approve("A", "B")
     play.merges()
@@ -124,7 +124,7 @@ def test_an_approval_that_is_taken_back_takes_all_out() -> None:
     assert "p/master/A is not approved" in told(play, "B")[-1]
 
 
-def test_a_change_that_is_withdrawn_takes_all_out_and_the_others_are_told() -> None:
+def test_a_withdrawn_change_takes_all_out_and_the_others_get_a_report() -> None:
     play = circle()
     play.approve("A", "B")
     play.abandon("A")
@@ -142,7 +142,7 @@ def test_a_new_patchset_of_one_takes_all_out_until_it_is_approved() -> None:
     assert play.queue == ["A+B"] and {c.commit for c in play.item("A").changes} == {"a" * 40, "B" * 40}
 
 
-def test_by_hand_the_whole_circle_leaves() -> None:
+def test_a_manual_dequeue_removes_the_entire_circle() -> None:
     play = circle()
     play.approve("A", "B")
     play.act(Dequeue("p/master/A"))
@@ -162,7 +162,7 @@ def test_who_is_let_in_unapproved_takes_nobody_along() -> None:
     assert play.queue == [], "B was let in because it was approved"
 
 
-def test_in_check_they_are_tested_as_one_and_both_are_told() -> None:
+def test_in_check_they_are_tested_as_one_and_both_get_a_report() -> None:
     play = circle(manager="independent")
     assert play.queue == ["B+A"], "what was begun for A alone has given way"
     play.merges()

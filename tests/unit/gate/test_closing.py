@@ -43,7 +43,7 @@ def test_work_goes_on_and_what_fails_leaves() -> None:
     assert play.ended == {"A": "FAILURE"} and play.queue == ["B"] and play.beneath("B") == []
 
 
-def test_everybody_who_waits_is_told_once_why() -> None:
+def test_everybody_who_waits_gets_the_reason_once() -> None:
     play = Play()
     play.close(reason="the release is cut")
     passed(play, "A", "B")
@@ -62,7 +62,7 @@ def test_everybody_who_waits_is_told_once_why() -> None:
     assert ["once more" in note for note in notes(play, "B")] == [False, True]
 
 
-def test_who_fails_is_not_told_to_wait() -> None:
+def test_a_failing_change_is_not_reported_as_waiting() -> None:
     play = Play()
     play.close()
     play.approve("A")
@@ -128,7 +128,7 @@ def test_a_newer_patchset_takes_the_place_of_one_that_waits() -> None:
     assert [action.work.change.commit for action in play.landing.values()] == ["2" * 40]
 
 
-def test_the_whole_pipeline_goes_before_a_queue_of_it() -> None:
+def test_a_closed_pipeline_outranks_one_of_its_queues() -> None:
     one, whole = Closing("gate", "shared", "one"), Closing("gate", "", "all")
     assert closing_of((one, whole), "gate", "shared") is whole
     assert closing_of((one,), "gate", "other") is None and closing_of((one,), "check", "shared") is None

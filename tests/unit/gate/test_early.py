@@ -7,7 +7,7 @@ from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
 
-def test_those_behind_start_anew_at_once_and_the_change_is_told_when_its_jobs_have_ended() -> None:
+def test_those_behind_restart_at_once_and_the_report_comes_when_the_jobs_have_ended() -> None:
     play = Play("unit", "docs")
     play.approve("A", "B")
     play.merges()
@@ -70,7 +70,7 @@ def test_a_lost_executor_has_it_tried_again_from_the_beginning() -> None:
     assert not play.item("A").failing and play.running_spec("A", "unit").attempt == 2
 
 
-def test_what_is_told_of_a_build_that_has_ended_changes_nothing() -> None:
+def test_a_late_message_of_an_ended_build_changes_nothing() -> None:
     play = Play("unit", "docs")
     play.approve("A")
     play.merges()

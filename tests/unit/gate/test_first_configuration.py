@@ -51,7 +51,7 @@ def test_what_brings_no_jobs_leaves_without_a_word_and_the_window_stays() -> Non
     assert play.ended == {"A": "NO_JOBS"} and play.reports == [] and play.superseded == []
 
 
-def test_who_takes_a_project_out_of_the_gate_is_told_that_it_has_no_jobs() -> None:
+def test_a_change_that_removes_its_project_from_the_gate_is_reported_without_jobs() -> None:
     play = Play()
     play.texts = {"p": "elsewhere"}
     play.propose(play.change("A", files=("zuul.yaml",)))

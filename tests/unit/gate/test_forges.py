@@ -61,7 +61,7 @@ def known(play: Play, change: Change, **details: Any) -> None:  # members of Det
 LABELED = ForgeEvent("pull_request", "labeled", added=("gate",))
 
 
-def test_what_triggers_and_meets_what_is_required_comes_in_and_is_asked_to_land() -> None:
+def test_a_change_that_meets_the_requirements_is_enqueued_and_landed() -> None:
     play, change = hub(), pull("A")
     told(play, change, ForgeEvent("pull_request", "labeled", added=("docs",)), votes=(APPROVED,), labels=("docs",))
     assert play.queue == []
@@ -99,7 +99,7 @@ def test_a_gate_that_requires_its_own_check_and_resets_it_does_not_empty_itself(
     assert play.queue == ["A"]
 
 
-def test_a_label_that_the_gate_takes_away_is_not_asked_again() -> None:
+def test_a_label_that_the_gate_removes_is_not_required_again() -> None:
     play, change = hub({"label": ["gate"]}, unlabel=["gate"]), pull("A")
     told(play, change, LABELED, labels=("gate",))
     known(play, change, labels=())
@@ -110,7 +110,7 @@ def ruled(met: bool | None, *missing: str, bypassed: bool = False) -> tuple[Rule
     return (Rule("needs an approval of a code owner", met, bypassed, missing),)
 
 
-def test_a_rule_of_the_forge_that_is_not_met_is_told_once_and_waited_for() -> None:
+def test_an_unmet_rule_of_the_forge_is_reported_once_and_waited_for() -> None:
     play, change = hub({}), pull("A")
     told(play, change, LABELED, rules=ruled(False))
     told(play, change, LABELED)
@@ -182,7 +182,7 @@ def test_what_is_proposed_again_as_it_was_stays() -> None:
 
 
 @pytest.mark.parametrize("kind", [EventKind.STIRRED, EventKind.PROPOSED, EventKind.ABANDONED])
-def test_what_is_said_late_of_an_older_patchset_leaves_the_newer_one(kind: EventKind) -> None:
+def test_late_results_of_an_older_patchset_leave_the_newer_one(kind: EventKind) -> None:
     """Events of several changes are read in turn: those of this change may wait until its next head is in the queue."""
     play, old = hub(), pull("a")
     new = replace(old, commit="d" * 40)

@@ -97,7 +97,7 @@ def test_who_was_withdrawn_or_replaced_meanwhile_does_not_come_in() -> None:
 # --- taking out, and stopping
 
 
-def test_who_is_taken_out_for_a_reason_is_told() -> None:
+def test_a_change_dequeued_with_a_reason_gets_it_reported() -> None:
     play = Play()
     play.approve("A", "B")
     play.merges()
@@ -142,7 +142,7 @@ def failed(play: Play, topic: str, job: str) -> str:
     return build
 
 
-def test_a_failed_build_is_run_once_more_and_lands_what_it_kept_out() -> None:
+def test_a_failed_build_is_rerun_and_lands_the_change_that_it_blocked() -> None:
     play = Play("unit", "docs")
     play.approve("A", "B")
     play.merges()
@@ -220,7 +220,7 @@ def test_what_is_moved_to_the_head_brings_what_it_needs() -> None:
     assert play.queue == ["A", "B", "X"] and play.ended == {}
 
 
-def test_one_that_is_not_there_fails_the_whole() -> None:
+def test_a_missing_member_fails_all() -> None:
     play = Play()
     play.approve("A", "B")
     play.act(Promote((KEY("B"), KEY("ghost")), "now"))
@@ -314,7 +314,7 @@ def test_what_is_refused_is_no_failure() -> None:
 # --- small words
 
 
-def test_a_change_of_the_gate_that_no_job_applies_to_is_told() -> None:
+def test_a_change_in_the_gate_without_jobs_is_reported() -> None:
     play = Play(layout=PlayLayout(()))
     play.pipeline = replace(play.pipeline, reporters={"failure": ("git",)})
     play.approve("A")

@@ -78,7 +78,7 @@ def ended(play: Play) -> list[tuple[str, str]]:
     ]
 
 
-def test_a_message_is_an_item_whose_jobs_are_told_it_at_the_head_of_the_branch() -> None:
+def test_a_message_is_an_item_whose_jobs_get_it_at_the_head_of_the_branch() -> None:
     play = orders("independent")
     posted(play, message(1, body='{"a": 1}', data={"a": 1}))
     assert prepared(play) == ["1"]
@@ -96,7 +96,7 @@ def test_a_message_is_an_item_whose_jobs_are_told_it_at_the_head_of_the_branch()
     assert ended(play) == [("1", "SUCCESS")] and here(play) == []
 
 
-def test_messages_of_one_branch_are_items_of_their_own_and_one_told_twice_is_one() -> None:
+def test_messages_of_one_branch_are_separate_items_and_a_repeat_is_the_same() -> None:
     play = orders("independent")
     for number in (1, 2, 1):
         posted(play, message(number))

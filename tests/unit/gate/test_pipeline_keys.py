@@ -35,7 +35,7 @@ def fail(made: Play, *names: str) -> None:
 # --- who is told
 
 
-def test_who_comes_in_is_told_so_and_then_also_when_it_goes() -> None:
+def test_an_enqueued_change_is_reported_and_so_is_its_dequeue() -> None:
     made = play(
         enqueue_message="{pipeline.name} has you", dequeue_message="gone", reporters={k: ("git",) for k in KINDS}
     )
@@ -44,7 +44,7 @@ def test_who_comes_in_is_told_so_and_then_also_when_it_goes() -> None:
     assert told(made) == [("A", "gate has you"), ("A", "gone")]
 
 
-def test_who_was_told_nothing_leaves_without_a_word() -> None:
+def test_a_change_without_an_enqueue_report_leaves_silently() -> None:
     made = play(reporters={"dequeue": ("git",)})
     made.approve("A")
     made.act(Dequeue(made._key("A")))
@@ -66,7 +66,7 @@ KINDS = ("success", "failure", "start", "enqueue", "dequeue")
 # --- giving up
 
 
-def test_after_too_many_failures_in_a_row_only_the_disabled_reporters_are_told() -> None:
+def test_after_too_many_failures_in_a_row_only_disabled_reporters_report() -> None:
     made = play("independent", disable_after=2, reporters={"failure": ("git",), "start": ("git",)})
     fail(made, "A", "B")
     assert made.state.disabled and [n for n, _ in told(made)] == ["A", "A", "B", "B"]
@@ -74,7 +74,7 @@ def test_after_too_many_failures_in_a_row_only_the_disabled_reporters_are_told()
     assert [n for n, _ in told(made)] == ["A", "A", "B", "B"] and made.ended["C"] == "FAILURE"
 
 
-def test_disabled_reporters_are_told() -> None:
+def test_disabled_reporters_report() -> None:
     made = play("independent", disable_after=1, reporters={"disabled": ("git",)})
     fail(made, "A", "B")
     assert [n for n, _ in told(made)] == ["B"]
@@ -129,7 +129,7 @@ def test_requirements_of_other_connections_are_passed_over() -> None:
     assert made.queue == ["A"]
 
 
-def test_a_change_that_needs_too_many_is_not_let_in_and_told_so() -> None:
+def test_a_change_with_too_many_dependencies_is_refused_with_a_report() -> None:
     made = play()
     made.most = (1, None)
     made.propose(made.change("A"))
@@ -206,7 +206,7 @@ def test_windows_grow_with_what_lands_and_shrink_with_what_fails(keys: dict[str,
 # --- jobs that others wait for
 
 
-def test_those_behind_wait_for_a_job_that_holds_them() -> None:
+def test_those_behind_wait_for_a_job_that_delays_them() -> None:
     made = Play(FrozenJob(name="build", hold_following_changes=True), "unit")
     made.approve("A", "B", "C")
     made.merges()

@@ -29,7 +29,7 @@ def test_an_approval_that_is_taken_back_takes_the_change_out_at_once() -> None:
     assert play.ended["B"] == "SUCCESS"
 
 
-def test_who_merges_is_told_what_the_forge_calls_each_change() -> None:
+def test_mergers_get_the_name_of_each_change_at_the_forge() -> None:
     """Jobs receive the changes ahead of their own in this form."""
     play = Play()
     play.propose(replace(play.change("A"), url="http://forge/A", number="12", patchset="3"))
@@ -235,7 +235,7 @@ def test_what_is_built_on_a_change_that_was_withdrawn_leaves_the_gate_and_stays_
     assert "Parent change: p/master/A: that change was abandoned" in play.messages["B"]
 
 
-def test_a_change_on_what_is_built_on_an_earlier_patchset_is_told_that() -> None:
+def test_a_change_on_an_outdated_base_is_reported() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(stacked(play, stale=True))
@@ -280,7 +280,7 @@ def test_in_check_what_is_needed_may_land_meanwhile() -> None:
     assert play.ended["B"] == "SUCCESS"
 
 
-def test_in_check_a_need_that_goes_in_a_circle_is_told() -> None:
+def test_in_check_a_circular_dependency_is_reported() -> None:
     play = checked_on_another()
     play.propose(play.change("C", "B"))
     play.propose(play.change("A", "C", commit="2" * 40))

@@ -44,7 +44,7 @@ def refs(play: Play) -> list[tuple[str, str]]:
     return [(item.change.ref, item.change.commit) for _, item in play.state.items()]
 
 
-def test_a_tag_is_tested_as_it_is_and_told_how_it_ended() -> None:
+def test_a_tag_is_tested_as_it_is_and_its_result_is_reported() -> None:
     play = release()
     moved(play)
     work = prepared(play, "master", "stable")
@@ -61,7 +61,7 @@ def test_a_tag_is_tested_as_it_is_and_told_how_it_ended() -> None:
     ]
 
 
-def test_which_branches_have_it_is_asked_with_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_branches_that_contain_it_are_requested_with_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, real = list[LayoutRequest](), PlayLayouts.judged
     monkeypatch.setattr(PlayLayouts, "judged", lambda layouts, of: asked.append(of) or real(layouts, of))
     play = release()
@@ -122,7 +122,7 @@ def test_what_cannot_be_prepared_says_why() -> None:
     assert play.messages[""].startswith("Build failed.\n\nrefs/tags/v1 names a blob, and no commit")
 
 
-def test_a_ref_is_taken_out_whole_or_one_update_of_it() -> None:
+def test_a_ref_is_dequeued_entirely_or_one_update_of_it() -> None:
     play = release()
     moved(play)
     moved(play, before=ONE, after=TWO)

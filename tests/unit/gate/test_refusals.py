@@ -73,7 +73,7 @@ def notes(play: Play, kind: str = "refused") -> list[str]:
     return [report.work.note for report in play.reports if report.kind == kind]
 
 
-def test_what_is_missing_is_said_in_words_all_of_it_and_once() -> None:
+def test_all_missing_requirements_are_described_once() -> None:
     play, change = hub(), pull()
     told(play, change, labels=("wip",))
     (note,) = notes(play)
@@ -94,7 +94,7 @@ def test_of_what_is_wanted_together_only_what_is_missing_is_named() -> None:
     assert note.partition("\n\nhttp")[0].endswith("does not meet the requirement label: gate")
 
 
-def test_it_is_said_anew_when_something_else_is_missing_but_not_at_once() -> None:
+def test_a_different_missing_requirement_is_reported_again_later() -> None:
     play, change = hub(), pull()
     told(play, change)
     known(play, change, votes=(APPROVED,))
@@ -120,7 +120,7 @@ def test_an_author_who_moves_a_label_to_and_fro_makes_one_word_in_a_while() -> N
     assert len(notes(play)) == 2 and "wip" in notes(play)[-1]
 
 
-def test_what_comes_in_is_not_said_to_be_kept_out_any_more() -> None:
+def test_an_enqueued_change_is_no_longer_reported_as_refused() -> None:
     play, change = hub(), pull()
     told(play, change)
     told(play, change, votes=(APPROVED,), labels=("gate",))
@@ -132,14 +132,14 @@ def test_what_comes_in_is_not_said_to_be_kept_out_any_more() -> None:
 
 
 @pytest.mark.parametrize("kind", ["enqueue", "start"])
-def test_where_that_is_commented_anyway_it_is_not_said_twice(kind: str) -> None:
+def test_a_refusal_that_another_comment_mentions_is_not_repeated(kind: str) -> None:
     play, change = hub(failure={"hub": ({},)}, **{kind: {"hub": ({},)}}), pull()
     told(play, change)
     told(play, change, votes=(APPROVED,), labels=("gate",))
     assert play.queue == ["A"] and notes(play, "settled") == [] and play.state.refusals == ()
 
 
-def test_what_nothing_keeps_out_any_more_and_nobody_brings_in_is_said_so() -> None:
+def test_a_change_that_could_be_enqueued_but_is_not_gets_a_report() -> None:
     play, change = hub(), pull()
     told(play, change)
     known(play, change, votes=(APPROVED,), labels=("gate",))
@@ -201,14 +201,14 @@ def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: ForgeAcco
         {"success": {"board": ({},)}, "failure": {"board": ({},)}},
     ],
 )
-def test_where_comments_are_switched_off_nothing_is_said(reports: Any) -> None:
+def test_with_comments_disabled_nothing_is_reported(reports: Any) -> None:
     play = hub(**reports)
     told(play, pull())
     assert play.reports == []
 
 
 @pytest.mark.heavy
-def test_of_very_many_at_once_some_are_told_later_and_nobody_is_forgotten() -> None:
+def test_of_very_many_refusals_some_are_reported_later_and_none_is_lost() -> None:
     play = hub()
     most = 2 * AT_ONCE_MAX + 5
     assert most <= REFUSALS_MAX
@@ -231,7 +231,7 @@ def test_who_is_closed_or_has_landed_is_forgotten_without_a_word() -> None:
     assert len(play.reports) == 1 and play.state.refusals == ()
 
 
-def test_a_new_patchset_is_told_nothing_until_somebody_tries_again() -> None:
+def test_a_new_patchset_gets_no_report_until_the_next_attempt() -> None:
     play, old, new = hub(), pull("A"), pull("B")
     told(play, old)
     told(play, new, PUSHED, EventKind.PROPOSED)
@@ -241,14 +241,14 @@ def test_a_new_patchset_is_told_nothing_until_somebody_tries_again() -> None:
     assert [note.split(" was ")[0] for note in notes(play)] == [old.id, new.id]
 
 
-def test_a_rule_of_the_forge_that_comes_beside_is_told_with_the_rest() -> None:
+def test_an_additional_rule_of_the_forge_is_reported_with_the_rest() -> None:
     play, change = hub(), pull()
     told(play, change, rules=(Rule("needs an approval of a code owner", met=False),))
     (note,) = notes(play)
     assert "needs an approval of a code owner" in note and "label: gate" in note
 
 
-def test_what_it_needs_in_vain_is_said_once_however_often_somebody_tries() -> None:
+def test_an_unmet_dependency_is_reported_once_however_often_somebody_tries() -> None:
     play, first = hub(), pull("A", 1)
     second = replace(pull("B", 2), needs=(first.key,))
     known(play, first)

@@ -27,7 +27,7 @@ def told(play: Play) -> list[str]:
     return [report.work.change.topic for report in play.reports if WHY[1:] in report.work.note]
 
 
-def test_what_runs_is_cancelled_and_everybody_is_told_why() -> None:
+def test_running_builds_are_cancelled_and_all_changes_get_the_reason() -> None:
     play = Play(window=1)
     play.approve("A", "B", "C")
     play.merges()
@@ -50,7 +50,7 @@ def test_also_in_check__where_nothing_lands() -> None:
 
 
 @pytest.mark.parametrize("kinds", [(), ("start",)])
-def test_who_is_told_of_no_end_is_told_of_none(kinds: tuple[str, ...]) -> None:
+def test_connections_without_dequeue_reports_get_none(kinds: tuple[str, ...]) -> None:
     play = Play()
     play.pipeline = replace(play.pipeline, reporters=dict.fromkeys(kinds, ("git",)))
     play.approve("A")
@@ -120,7 +120,7 @@ def test_it_takes_several_turns_where_many_leave() -> None:
     assert play.queue == [] and len(told(play)) == 25
 
 
-def test_what_nobody_kept_of_it_tells_nobody() -> None:
+def test_without_a_stored_configuration_nobody_gets_a_report() -> None:
     """A record that an older version left."""
     play = Play()
     play.approve("A")
@@ -129,7 +129,7 @@ def test_what_nobody_kept_of_it_tells_nobody() -> None:
     assert play.queue == [] and play.ended == {"A": "DEQUEUED"} and play.reports == []
 
 
-def test_what_is_kept_takes_nothing_in_and_requires_the_same() -> None:
+def test_a_removed_pipeline_takes_no_changes_and_has_the_same_requirements() -> None:
     play = Play()
     again = as_it_was("gate", remains(play.pipeline))
     assert again.triggers == () and again.require_approved == ("git",) and again.lands == ("git",)

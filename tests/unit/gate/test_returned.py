@@ -183,7 +183,7 @@ def test_addresses_are_joined_without_an_error(base: str, url: str) -> None:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("name", sorted(UNFIT.keys() - {"key that is not a text"}))
-def test_a_build_that_an_older_version_kept_fails_when_it_is_read(name: str) -> None:
+def test_a_build_stored_by_an_older_version_fails_when_it_is_read(name: str) -> None:
     try:
         data = json.loads(json.dumps(UNFIT[name]))
         kept = json.dumps({"id": "b", "job": "unit", "result": "SUCCESS", "data": data, "log_url": "http://["}).encode()

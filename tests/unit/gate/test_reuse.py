@@ -93,7 +93,7 @@ def test_what_landed_meanwhile_is_as_it_was_when_it_was_tested() -> None:
     assert play.ran("B") == ["unit"], "F was beneath, in the same repository"
 
 
-def test_merges_are_asked_for_the_trees_of_all_that_such_jobs_are_given() -> None:
+def test_merges_return_the_trees_of_all_repositories_of_such_jobs() -> None:
     book = Playbook("config", "git", "master", "x.yaml", trusted=True)
     play = Remembering(replace(BOTH, pre_run=(book,)), FrozenJob(name="lint", required_projects=BOTH.required_projects))
     play.approve("A")

@@ -82,7 +82,7 @@ def test_open_changes_of_the_project_are_enqueued_when_one_lands() -> None:
     assert play.queue == ["B"]
 
 
-def test_who_is_not_triggered_takes_no_notice() -> None:
+def test_untriggered_pipelines_ignore_it() -> None:
     play = checking("project-change-merged")
     for change in (play.change("A"), play.change("B", "A")):
         play.propose(change)

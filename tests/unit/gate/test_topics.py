@@ -66,7 +66,7 @@ def test_where_the_forge_merges_a_topic_at_once_they_go_together_whatever_the_qu
     assert refused.queue == [] and "allow-circular-dependencies" in refused.messages["B"]
 
 
-def test_one_that_joins_the_topic_later_holds_up_those_that_are_there() -> None:
+def test_a_change_that_joins_the_topic_later_delays_the_others() -> None:
     play = play_of({"A": "trip", "B": ""})
     play.approve("A")
     assert play.queue == ["A"]

@@ -37,7 +37,7 @@ def test_what_changes_ahead_are_to_provide() -> None:
     assert waits(play, "B", "deploy", "A") == "requirements: images"
 
 
-def test_a_job_ahead_that_holds_those_behind() -> None:
+def test_a_job_ahead_that_delays_those_behind() -> None:
     play = Play(FrozenJob(name="first", hold_following_changes=True))
     play.approve("A", "B")
     play.merges()

@@ -44,7 +44,7 @@ def test_a_uuid_has_one_form(text: str, stored: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "a" * 36, "g" * 32, "a" * 31 + "/", "a" * 33])
-def test_what_is_no_uuid_is_said_to_be_none(text: str) -> None:
+def test_an_invalid_uuid_is_reported(text: str) -> None:
     with pytest.raises(Invalid, match="is not a uuid"):
         names.uuid(text)
 
@@ -113,7 +113,7 @@ def test_a_filter_means_what_it_says(wanted: PropertyConditions, matches: bool) 
 
 
 @pytest.mark.parametrize("text", ["", "64Gi", "0x40", "1_000", "٣", "NaN", "Infinity", "1e9999", "1.", " 1", "9" * 41])
-def test_what_is_no_number_is_told_so_and_counts_as_none(text: str) -> None:
+def test_an_invalid_number_is_reported_and_counts_as_none(text: str) -> None:
     with pytest.raises(Invalid, match="there must be a number"):
         PropertyFilter("memory", text, order=">=")
     assert not PropertyFilter("memory", "-9e999", order=">=").holds(an_object(properties={"memory": text}))
@@ -224,7 +224,7 @@ def test_a_definition_that_cannot_be_is_refused(written: dict[str, object], why:
         (" " * 300_000, "300000 bytes; at most 200000"),
     ],
 )
-def test_what_is_no_schema_is_said_to_be_none(text: str, why: str) -> None:
+def test_an_invalid_schema_is_reported(text: str, why: str) -> None:
     with pytest.raises(Invalid, match=why):
         Schema(text)
 

@@ -68,7 +68,7 @@ def test_who_fails_within_the_block_sees_that_error_and_reads_that_the_lease_is_
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED])
-def test_who_cannot_give_back_is_told(code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_return_of_a_lease_is_reported(code: grpc.StatusCode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "END_S", 0.0)
     with pytest.raises(StockRefused, match=code.name), Stock(Channel(*[code] * 9)).lease("tag:gpu"):
         pass

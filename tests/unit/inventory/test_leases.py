@@ -180,7 +180,7 @@ async def test_quotas_over_time_count_what_was_had_and_what_is_promised() -> Non
         assert (await shop.ask(BOB, hours=3)).state == WAITING, "both are taken"
 
 
-async def test_whoever_gives_a_lease_notices_that_quotas_went_with_their_partition() -> None:
+async def test_granting_a_lease_works_after_quotas_went_with_their_partition() -> None:
     async with a_shop() as shop:
         await Quotas(shop.inventory).set(ADMIN, Quota("each", PARTITIONS[0], user="*", most="2"))
         book = await shop.leasing.book()
@@ -274,7 +274,7 @@ async def test_what_is_hidden_or_of_another_project_is_not_leased() -> None:
         ({"note": "x" * 2_000}, "at most"),
     ],
 )
-async def test_what_cannot_be_asked_for_is_refused_with_its_reason(said: dict[str, Any], why: str) -> None:
+async def test_impossible_leases_are_refused_with_a_reason(said: dict[str, Any], why: str) -> None:
     async with a_shop() as shop:
         await shop.put("m", memory="64")
         with pytest.raises(Invalid, match=why):

@@ -75,7 +75,7 @@ async def kept(store: Store) -> list[ObjectLease]:
     return [places("_").record.decode(entry.value) for entry in await store.list(places.path)]
 
 
-async def test_there_are_never_many_more_than_are_kept_and_none_is_too_old() -> None:
+async def test_past_leases_are_limited_in_number_and_age() -> None:
     store, now_ms = Store(MemoryBackend()), 40 * DAY_MS
     past = ObjectPast(store, InventoryMap(), entries_max=100)
     for number in range(400):
@@ -124,7 +124,7 @@ async def test_who_leases_for_a_second_again_and_again_has_not_spent_less_for_it
         assert (await shop.ask(BOB, hours=1)).state == HELD
 
 
-async def test_hours_of_a_property_are_counted_of_whole_objects_too_once_they_are_given_back() -> None:
+async def test_hours_of_a_property_include_returned_entire_objects() -> None:
     async with a_shop() as shop:
         await shop.put("m", memory="64", bmc="10.0.0.1")
         quota = Quota("memory", "", user="*", property="memory", hours="640", window_hours=24)

@@ -276,7 +276,7 @@ async def test_a_batch_is_all_or_nothing() -> None:
         assert await world.findings() == []
 
 
-async def test_more_than_one_commit_can_hold_is_refused_with_the_figure() -> None:
+async def test_more_than_fits_into_one_commit_is_refused_with_the_limit() -> None:
     async with a_world() as world:
         many = [Create(an_object(uuid=f"{n:032x}", name=f"n{n}")) for n in range(40)]
         with pytest.raises(Invalid, match="200 entries in one commit, which may have at most 94"):
@@ -351,7 +351,7 @@ async def test_setting_a_definition_again_leaves_one() -> None:
         assert len(kept) == 2 and await world.findings() == []  # with the one for every partition
 
 
-async def test_a_definition_set_by_another_process_holds_for_the_very_next_commit() -> None:
+async def test_a_definition_set_by_another_process_applies_to_the_next_commit() -> None:
     async with a_world() as world:
         await world.inventory.apply(ALICE, [Create(an_object())])
         other = world.another()
@@ -406,7 +406,7 @@ async def test_a_partition_or_type_with_objects_stays() -> None:
             await world.inventory.apply(ALICE, [Create(an_object())])
 
 
-async def test_a_partition_with_more_than_a_commit_holds_is_deleted_all_the_same() -> None:
+async def test_a_partition_larger_than_a_commit_can_be_deleted() -> None:
     async with a_world() as world:
         admin, quotas = world.inventory.admin, Quotas(world.inventory)
         for n in range(QUOTAS_MAX):

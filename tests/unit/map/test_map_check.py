@@ -60,7 +60,7 @@ def test_what_is_in_its_place_is_no_finding():
     assert f"{len(findings.alive)} of {len(findings.seeds)} seed places alive" in findings.text()
 
 
-def test_a_value_in_pieces_is_read_whole():
+def test_a_value_in_pieces_is_read_completely():
     ops = BUILDSET.repo_state.blob(large_state())
     assert len(ops) > 2, "too small to be in pieces"
     assert check(entries(*ops)).good
@@ -87,7 +87,7 @@ def test_what_has_no_place_is_unknown(path):
     assert f"{path}: not on the map" in findings.text()
 
 
-def test_what_cannot_be_read_is_told_with_its_path():
+def test_unreadable_values_are_reported_with_their_path():
     findings = check(entries(Put(GATE.record.path, b'{"queues":"x"}')))
     assert [f.path for f in findings.undecodable] == [GATE.record.path]
     assert f"{GATE.record.path}: cannot be read" in findings.text()

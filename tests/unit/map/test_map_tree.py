@@ -50,7 +50,7 @@ def test_every_declared_place_is_found_by_its_template():
         assert (where.template, where.place) == (row.template, row.place)
 
 
-def test_a_directory_may_hold_a_value_of_its_own():
+def test_a_directory_may_have_a_value_of_its_own():
     pipeline = Map().tenant("acme").pipeline("gate")
     assert pipeline.record.path == "/zuul/tenant/acme/pipeline/gate" == pipeline.path
     assert found(pipeline.record.path).place.type is PIPELINE.type

@@ -58,6 +58,6 @@ def test_a_store_written_by_others_is_on_the_map() -> None:
     assert check(entries).good, "it is one of the trees"
 
 
-def test_what_does_not_belong_is_told() -> None:
+def test_foreign_entries_are_reported() -> None:
     findings = check([Entry(f"{NS}/sync/queue-locks/x", b"", 1, 1)])
     assert not findings.good

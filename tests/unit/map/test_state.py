@@ -211,13 +211,13 @@ def test_what_a_record_names_must_be_there_or_its_item_stops(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", [PLACE.item("i2").record.path, PLACE.queue("q").record.path])
-def test_an_item_or_queue_that_is_named_and_missing_is_told(path: str) -> None:
+def test_a_missing_item_or_queue_is_reported(path: str) -> None:
     loaded = load(PLACE, [entry for entry in stored(state()) if entry.path != path])
     assert path in {damaged.path for damaged in loaded.damaged}
     assert "i2" not in {item.id for _, item in loaded.state.items()}
 
 
-def test_an_item_in_two_queues_is_in_the_first_and_told() -> None:
+def test_an_item_in_two_queues_stays_in_the_first_and_is_reported() -> None:
     first = state()
     twice = replace(first, queues=(*first.queues, replace(first.queues[0], id="q2")))
     loaded = load(PLACE, stored(twice))

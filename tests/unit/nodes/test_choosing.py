@@ -71,7 +71,7 @@ def where(found: NodePlan | Never | Later) -> list[str]:
     ])  # fmt: skip
 
 
-def test_a_nodeset_comes_from_one_provider_where_one_can_serve_it_whole() -> None:
+def test_a_nodeset_comes_from_one_provider_if_one_can_serve_all_of_it() -> None:
     both = [provider("a", "small"), provider("b", "large"), provider("c", "small", "large")]
     assert where(serve(site(both), request("r", "small", "large"))) == ["make n0 at c", "make n1 at c"]
 
@@ -87,7 +87,7 @@ def test_it_waits_for_the_one_that_can_rather_than_being_spread() -> None:
     assert found == Later("limited by resource-limits of provider c: 1 of 2 instances are in use", at="c")
 
 
-def test_nothing_is_taken_for_a_nodeset_that_has_no_room_whole() -> None:
+def test_nothing_is_reserved_for_a_nodeset_that_does_not_fit_entirely() -> None:
     found = serve(site([provider("a", "small", instances=3)], *(
         node(f"x{n}", "a", "small", "in-use", request="other") for n in range(2)
     )), request("r", "small", "small"))  # fmt: skip
@@ -170,7 +170,7 @@ def test_of_two_half_served_requests_the_later_one_makes_way() -> None:
     assert isinstance(behind, Later) and behind.idle == ()
 
 
-def test_what_can_never_be_is_told_with_its_reason() -> None:
+def test_impossible_requests_are_reported_with_the_reason() -> None:
     one = [provider("a", "small", label("few", most=1), instances=2)]
     told = {
         ("none",): "no provider of tenant t has the label none",
@@ -211,7 +211,7 @@ def test_what_failed_is_tried_elsewhere_and_then_given_up_with_what_was_tried() 
     assert serve(site(two), request("r", "small"), both) == Never("small at a: no host; small at b: on fire")
 
 
-def test_a_provider_that_is_closed_is_passed_over_and_the_reason_told() -> None:
+def test_a_closed_provider_is_skipped_and_the_reason_reported() -> None:
     two = [provider("a", "small"), provider("b", "small")]
     closed = {"a": "provider a: no host was found"}
     assert where(serve(site(two, closed=closed), request("r", "small"))) == ["make n0 at b"]

@@ -67,7 +67,7 @@ def test_an_order_is_carried_out_once_no_build_has_the_machine() -> None:
     assert fate(machine("failed"), order=order).state == "failed"
 
 
-def test_a_machine_is_held_after_its_build_for_the_whole_time_that_was_asked_for() -> None:
+def test_a_machine_is_held_after_its_build_for_the_full_requested_time() -> None:
     """However long the build runs after the request, the time of the hold does not begin before its end."""
     order = NodeOrder("hold", "look", NOW_MS - 40_000, hold_s=60)
     for state in ("in-use", "hold"):

@@ -111,7 +111,7 @@ async def test_what_is_held_is_given_back_when_the_request_goes(site: Site) -> N
 
 
 @on_site
-async def test_what_ends_well_or_was_not_asked_for_is_not_held(site: Site) -> None:
+async def test_successful_or_unrequested_builds_are_not_held(site: Site) -> None:
     for result in ("SUCCESS", "CANCELED", "NODE_FAILURE", "MERGE_CONFLICT"):
         async with At(site, result) as at:
             await at.wants()
@@ -124,7 +124,7 @@ async def test_what_ends_well_or_was_not_asked_for_is_not_held(site: Site) -> No
 
 
 @on_site
-async def test_so_many_are_held_as_were_asked_for_and_as_the_executor_may(site: Site) -> None:
+async def test_as_many_are_held_as_requested_and_as_the_executor_allows(site: Site) -> None:
     async with At(site, held_max=2) as at:
         await at.wants("1", count=1)
         for number in range(2):

@@ -36,7 +36,7 @@ async def test_who_waits_for_one_machine_keeps_one_of_the_others_and_not_all(sit
 
 
 @on_site
-async def test_nothing_is_kept_for_whom_a_held_machine_leaves_too_little(site: Site) -> None:
+async def test_nothing_is_reserved_for_a_request_that_a_held_machine_makes_impossible(site: Site) -> None:
     await debians(site, 1)
     await site.machine("f", "fast")
     async with At(site) as at:
@@ -53,7 +53,7 @@ async def test_nothing_is_kept_for_whom_a_held_machine_leaves_too_little(site: S
 
 
 @on_site
-async def test_what_a_project_may_have_is_kept_for_its_large_request(site: Site) -> None:
+async def test_the_quota_of_a_project_is_reserved_for_its_large_request(site: Site) -> None:
     await debians(site, 5)
     async with site.build("debian"):
         large = asyncio.ensure_future(_once(site, "debian", "debian", "debian"))
@@ -67,7 +67,7 @@ async def test_what_a_project_may_have_is_kept_for_its_large_request(site: Site)
 
 
 @on_site
-async def test_why_a_build_waits_its_place_and_since_when_are_told(site: Site) -> None:
+async def test_the_reason_place_and_start_of_a_wait_are_reported(site: Site) -> None:
     await debians(site, 1)
     async with site.build("debian", build="first"):
         await asyncio.sleep(100)
@@ -86,7 +86,7 @@ async def test_why_a_build_waits_its_place_and_since_when_are_told(site: Site) -
 
 
 @on_site
-async def test_a_project_at_its_quota_is_told_so_and_what_was_tried_is_told(site: Site) -> None:
+async def test_a_project_at_its_quota_is_reported_with_the_attempts(site: Site) -> None:
     await debians(site, 4)
     async with site.build("debian", "debian", "debian", build="first"):
         more = asyncio.ensure_future(_once(site, "debian", build="more"))

@@ -92,7 +92,7 @@ async def test_a_machine_is_reached_as_it_and_its_image_say() -> None:
     assert windows["about"]["node_properties"] == {"cards": 2}
 
 
-async def test_a_machine_that_nobody_lists_is_told() -> None:
+async def test_an_unlisted_machine_is_reported() -> None:
     lost = replace(listed(lab())["h0"][0], settings={"label": {}, "image": {}, "flavor": {}, "provider": {}})
     with pytest.raises(LaunchFailed, match="does not list"):
         await told(lost)
@@ -123,7 +123,7 @@ def test_several_builds_have_a_machine_with_slots_and_an_alias_is_of_its_machine
     )
 
 
-def test_a_machine_that_does_not_answer_is_given_to_nobody_and_the_reason_told() -> None:
+def test_an_unresponsive_machine_goes_to_nobody_and_the_reason_is_reported() -> None:
     provider = lab()
     away = [replace(one, state="registering", why="no route to host") for one in host_nodes(provider).values()]
     found = serve(site([provider], *away, uses={"iron": {}}), request("r", "iron"))
@@ -150,7 +150,7 @@ def test_who_waits_for_two_is_not_overtaken_by_ones() -> None:
     assert isinstance(behind, Later) and "reserved for requests that wait longer" in behind.why
 
 
-def test_a_build_on_another_executor_is_told_which_zone_reaches_the_machine() -> None:
+def test_a_build_on_another_executor_learns_which_zone_reaches_the_machine() -> None:
     found = serve(site([lab()], *ready(lab()), uses={"desk": {}}), request("r", "desk"))
     assert found == Never(
         "only executors of zone cellar can reach machines of label desk, but this build is on one without a zone"
@@ -189,6 +189,6 @@ def test_after_its_build_a_machine_is_looked_at_again_and_goes_once_it_is_not_li
         ("{name: h0, label: iron}", "the node h0 is listed twice"),
     ],
 )
-def test_what_is_wrong_with_a_node_is_told_with_its_line(node: str, text: str) -> None:
+def test_errors_in_a_node_are_reported_with_their_line(node: str, text: str) -> None:
     errors = layout(RACK + f"      - {node}\n").errors
     assert any(text in one.text and one.line for one in errors if one.severity == "error"), errors

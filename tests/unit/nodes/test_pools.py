@@ -61,7 +61,7 @@ def labels_of(several: list[FlatProvider], *nodes: MadeNode) -> list[str]:
     return [make.label.name for _, make in pools(several, *nodes).lacking()]
 
 
-def test_no_more_are_kept_than_a_label_may_have() -> None:
+def test_no_more_machines_stay_ready_than_a_label_may_have() -> None:
     assert lacking(kept([provider("a", label("few", most=2))], 5)) == ["a", "a"]
 
 
@@ -77,7 +77,7 @@ def test_slots_count_each_and_come_with_their_machine() -> None:
     assert lacking(one, *machine(packed(slots=2), "ready", "in-use:o")) == ["a"]
 
 
-def test_what_nobody_has_wanted_for_long_goes_beyond_those_that_are_kept() -> None:
+def test_long_unused_machines_beyond_the_ready_ones_are_deleted() -> None:
     several = [node(f"x{n}", "a", "small", since_ms=NOW_MS, requested_ms=n) for n in range(3)]
     found = pools(kept([provider("a", "small")], 1), *several)
     assert list(found.lacking()) == []

@@ -124,7 +124,7 @@ async def test_who_has_a_machine_is_not_disturbed(site: Site) -> None:
 
 
 @on_site
-async def test_how_often_and_whether_is_said_by_the_machine_or_its_provider(site: Site) -> None:
+async def test_the_machine_or_its_provider_sets_whether_and_how_often(site: Site) -> None:
     await site.inventory.apply(ROOT, [Update(_uuid("east"), set_properties={"probe-interval": "20"})])
     await site.machine("a")
     await site.machine("b", **{"probe-interval": "300"})

@@ -95,7 +95,7 @@ def test_a_machine_makes_way_with_all_of_its_slots_and_not_while_somebody_has_on
     assert isinstance(line, Later) and {taken.id for taken in line.idle} == {slot.id for slot in idle[1:]}
 
 
-def test_who_waits_for_a_machine_is_not_kept_from_it_by_those_who_share_one() -> None:
+def test_a_request_for_a_machine_is_not_starved_by_those_who_share_one() -> None:
     one = packed(instances=1, reuse=True)
     choosing = Choosing(site([one], *machine(one, "in-use:o", "ready", "ready")))
     assert isinstance(choosing.serve(request("r1", "small"), None), Later)

@@ -95,7 +95,7 @@ async def test_the_most_urgent_build_has_the_next_machine(site: Site) -> None:
     await serving
 
 
-def test_labels_that_come_later_are_told_without_a_restart() -> None:
+def test_labels_added_later_are_known_without_a_restart() -> None:
     async def main() -> None:
         store, stop = Store(MemoryBackend()), asyncio.Event()
         context = Context(store, Mirror(store, Map().path), lambda: 0, ProcessSettings("host"))

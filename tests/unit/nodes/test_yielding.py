@@ -120,7 +120,7 @@ def test_listed_machines_stay_and_so_do_machines_of_which_somebody_has_a_slot() 
         assert {after.state for _, after in choosing.returned()} == states
 
 
-def test_machines_that_are_kept_ready_make_room_too_where_others_use_the_account() -> None:
+def test_ready_machines_make_room_too_where_others_use_the_account() -> None:
     one, idle = provider("a", "small"), node("y", "a", "small")
     for found, gone in ((shared([one], idle), ["y"]), (replace(site([one], idle), now_ms=NOW_MS), [])):
         choosing = Choosing(found)

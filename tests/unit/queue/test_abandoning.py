@@ -54,5 +54,5 @@ def test_it_hears_of_the_end_of_the_session() -> None:
     assert times_told(leave_s=5, lost_s=50) == [5, 50]
 
 
-def test_when_the_session_is_lost_before_it_is_told_of_that_alone() -> None:
+def test_a_session_lost_before_is_reported_as_that_alone() -> None:
     assert times_told(leave_s=5, lost_s=2) == [5]

@@ -32,12 +32,12 @@ class OldPages:
         return [{"project": "the store", "text": "it is away", "since": 1}]
 
 
-def test_the_status_of_partitions_is_asked_under_its_former_path() -> None:
+def test_the_status_of_partitions_answers_under_its_former_path() -> None:
     leasing = MessageLeasing(cast(MessageClient, OldQueues()))
     (row,) = asyncio.run(leasing.partition_status("orders"))
     assert (row.partition, row.messages) == (1, 2)
 
 
-def test_problems_are_asked_under_their_former_path() -> None:
+def test_problems_answer_under_their_former_path() -> None:
     (problem,) = components._problems(cast(PageClient, OldPages()))
     assert problem["text"] == "it is away"

@@ -203,7 +203,7 @@ def test_each_way_to_end_has_its_own_limit(tally: Tally, spent: bool) -> None:
     assert bool(tally.spent(Policy(attempts=2, deaths=3, losses=3, departures=3))) is spent
 
 
-def test_a_process_may_die_as_often_as_a_job_may_fail_unless_it_is_said() -> None:
+def test_a_process_may_die_as_often_as_a_job_may_fail_by_default() -> None:
     assert (Policy(attempts=4).deaths_max, Policy(attempts=4, deaths=1).deaths_max) == (4, 1)
 
 

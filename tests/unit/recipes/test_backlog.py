@@ -24,7 +24,7 @@ STEPS = st.sampled_from(["submit", "submit", "claim", "claim", "release", "compl
 
 
 @given(st.lists(st.tuples(STEPS, st.integers(0, 3)), max_size=14))
-def test_kept_change_by_change_it_is_what_it_would_be_made_anew(steps: list[tuple[str, int]]) -> None:
+def test_updated_change_by_change_it_equals_a_rebuilt_one(steps: list[tuple[str, int]]) -> None:
     async def play() -> None:
         store = Store(MemoryBackend())
         requests, mirror, claims = Requests(store, PLACES), Mirror(store, "/q"), list[Claim]()
@@ -166,7 +166,7 @@ def test_with_one_place_everybody_is_served_in_turn() -> None:
     assert len(order) == 24
 
 
-def test_what_holds_a_semaphore_goes_before_the_rest_of_its_project_and_of_nobody_else() -> None:
+def test_a_build_that_holds_a_semaphore_precedes_the_rest_of_its_own_project_only() -> None:
     """Others wait for it to be given back, and must not wait for the complete line."""
     meta = {"tenant": "t", "project": "flood", "semaphores": "one"}
     waiting = [*_submitted({("t", "flood"): 5, ("u", "quiet"): 2}), Request("holds", meta=meta)]

@@ -107,7 +107,7 @@ def test_who_is_cancelled_twice_while_leaving_has_left() -> None:
     virtual(main())
 
 
-def test_who_is_cancelled_twice_while_its_session_ends_holds_nothing_any_more() -> None:
+def test_a_caller_cancelled_twice_while_its_session_ends_holds_no_lock() -> None:
     async def main() -> None:
         backend, ended = MemoryBackend(), list[bool]()
         store = Store(backend)
@@ -320,7 +320,7 @@ def test_a_lost_answer_to_a_submission_is_one_request() -> None:
     virtual(main())
 
 
-def test_the_tests_notice_who_stays_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tests_detect_a_caller_that_stays_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LockLine, "_join", LockLine._enter)
     with pytest.raises(TimeoutError):
         test_who_is_cancelled_while_joining_a_line_does_not_stand_in_it()

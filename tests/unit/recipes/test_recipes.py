@@ -374,7 +374,7 @@ def test_large_parameters_come_with_their_request_and_they_and_results_leave_not
     virtual(main())
 
 
-def test_a_record_survives_large_and_small_and_damage_is_told() -> None:
+def test_a_record_survives_large_and_small_and_damage_is_reported() -> None:
     for value in ("x", "x" * 10_000):
         assert decode(encode(value), str) == value
     with pytest.raises(ValueError, match="damaged"):

@@ -214,7 +214,7 @@ async def test_a_wrong_number_in_the_query_is_named() -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-async def test_a_body_has_bounds_whether_its_length_is_said_or_not(announced: bool) -> None:
+async def test_a_body_is_bounded_with_and_without_a_declared_length(announced: bool) -> None:
     app = application()
     for path, most in (("/raw", BODY_MAX), ("/larger", 2 * BODY_MAX)):
         for size, status in ((most, 200), (most + 1, 413)):
@@ -252,7 +252,7 @@ async def test_unknown_addresses_and_methods() -> None:
     assert (await asked(app, "GET", "/offset", headers=[("host", "a b")])).status == 400
 
 
-async def test_exceptions_are_answered_and_told_of() -> None:
+async def test_exceptions_are_answered_and_logged() -> None:
     told = list[str]()
 
     async def note(error: Exception, scope: Any) -> None:
@@ -268,7 +268,7 @@ async def test_exceptions_are_answered_and_told_of() -> None:
     assert told == [f"{kind} {{'how': '{how}'}}" for kind, how in kinds]
 
 
-async def test_a_guard_is_asked_before_a_body_is_read() -> None:
+async def test_a_guard_runs_before_a_body_is_read() -> None:
     async def never(connection: Any, handler: Any) -> None:
         raise HTTPException(f"not {handler.name}", status_code=403)
 

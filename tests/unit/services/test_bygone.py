@@ -45,7 +45,7 @@ def past(told: dict[str, Open] | None = None, **outcomes: BuildOutcome) -> Bygon
     return Bygone("example", "gate", 90, told or {}, outcomes)
 
 
-def test_a_buildset_that_gives_way_is_kept_with_what_it_came_to() -> None:
+def test_a_superseded_buildset_is_recorded_with_its_results() -> None:
     anew = replace(BEFORE, buildset=BuildSet("b2"))
     found = superseded(state(anew), past=past(told_of("u1", 30)))
     assert [(f.result, f.final, bool(f.message)) for f in found] == [("DEQUEUED", False, True)]
@@ -58,7 +58,7 @@ def test_a_build_that_nobody_had_begun_took_no_time() -> None:
     assert rows(found)[0] == ("b1", "u1", "CANCELED", False, 0, 0)
 
 
-def test_an_attempt_that_is_made_again_is_kept_though_its_buildset_goes_on() -> None:
+def test_a_repeated_attempt_is_recorded_while_its_buildset_continues() -> None:
     second = replace(RUNS, id="u2", attempt=2)
     builds = {"unit": second, "lint": PASSED}
     assert BEFORE.buildset is not None
@@ -69,7 +69,7 @@ def test_an_attempt_that_is_made_again_is_kept_though_its_buildset_goes_on() -> 
     assert [(f.result, f.builds[0].error, f.builds[0].attempt) for f in found] == [("", "unreachable", 1)]
 
 
-def test_a_build_that_fail_fast_stops_is_kept_with_its_times() -> None:
+def test_a_build_stopped_by_fail_fast_is_recorded_with_its_times() -> None:
     stopped = replace(RUNS, result="CANCELED", error="fail-fast")
     assert BEFORE.buildset is not None
     after = replace(BEFORE, buildset=replace(BEFORE.buildset, builds={"unit": stopped, "lint": PASSED}))
@@ -77,7 +77,7 @@ def test_a_build_that_fail_fast_stops_is_kept_with_its_times() -> None:
     assert rows(found) == [("b1", "u1", "CANCELED", True, 50, 90)]
 
 
-def test_what_is_as_it_was_and_what_leaves_is_told_by_nobody_here() -> None:
+def test_unchanged_and_leaving_items_are_not_recorded_here() -> None:
     assert superseded(state(BEFORE), past=past()) == []
     assert superseded(state(), Record(BEFORE, "DEQUEUED", ""), past=past()) == []
 

@@ -29,7 +29,7 @@ def _change(topic: str, needs: frozenset[str]) -> Change:
 
 
 @given(st.lists(STEPS, max_size=12))
-def test_who_needs_whom_is_what_looking_through_all_of_them_finds(
+def test_dependents_equal_those_that_a_full_search_finds(
     steps: list[tuple[str, frozenset[str] | None, bool]],
 ) -> None:
     """A step gives a change its needs, or forgets it; a check follows only some of the steps."""

@@ -154,7 +154,7 @@ def test_a_flood_of_one_project_delays_the_build_of_another_by_one_turn() -> Non
     virtual(main())
 
 
-def test_a_place_kept_for_somebody_who_does_not_take_it_is_anybody_s_after_a_while() -> None:
+def test_an_unused_reserved_place_is_free_after_a_while() -> None:
     async def main() -> None:
         shop, go = Shop(), asyncio.Event()
         go.set()

@@ -37,7 +37,7 @@ MERGE = Merge("m", MergeRequest(buildset="b", chain=(), projects={}), 0)
 CANCEL = Cancel("m", build=False)
 
 
-def test_what_is_asked_for_and_not_wanted_any_more_is_not_written() -> None:
+def test_a_request_that_is_no_longer_wanted_is_not_written() -> None:
     assert not written(MERGE, CANCEL)
 
 
@@ -45,7 +45,7 @@ def test_what_is_not_wanted_any_more_goes() -> None:
     assert all(isinstance(op, Delete) for op in written(CANCEL, there=True)) and written(CANCEL, there=True)
 
 
-def test_what_is_wanted_again_is_asked_for() -> None:
+def test_a_request_that_is_wanted_again_is_written() -> None:
     assert any(isinstance(op, Put) and op.path.endswith("/m") for op in written(CANCEL, MERGE))
 
 

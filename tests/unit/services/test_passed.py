@@ -104,7 +104,7 @@ def test_a_history_that_is_away_keeps_nothing_waiting() -> None:
     looked(Kept({"d1": a_build("b1")}, away=True), body)
 
 
-def test_what_is_older_than_the_logs_that_are_kept_stands_for_nothing() -> None:
+def test_a_build_older_than_the_stored_logs_is_not_reused() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
         context = replace(context, settings=ProcessSettings(logs_retention_ms=2 * DAY_MS))
         passed = PassedBuilds(context, "t", lambda: None)

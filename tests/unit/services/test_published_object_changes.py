@@ -89,7 +89,7 @@ def machine(number: int, at: int = 0) -> Object:
     return Object(PARTITIONS[at], MACHINE, "blue", f"{number:032x}", f"m{number}", {"secret": "s3cret"})
 
 
-async def test_changes_are_told_once_and_in_order_without_what_objects_have(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_are_published_once_in_order_and_without_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publication, "PAUSE_FIRST_S", 0.001)
     server = Server(faltering=True)
     async with a_world() as world:

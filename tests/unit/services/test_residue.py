@@ -202,7 +202,7 @@ def test_a_semaphore_that_cannot_be_read_is_left_to_the_turns_which_make_it_anew
     assert Forsaken(place.context)._remaining(entry) is None
 
 
-def test_figures_of_the_whole_are_told_by_one_and_by_the_next_when_that_is_gone() -> None:
+def test_one_process_reports_metrics_of_the_system_and_the_next_takes_over() -> None:
     async def main() -> None:
         place, couriers = Place(), list[str]()
 

@@ -359,7 +359,7 @@ def test_what_could_not_be_read_is_not_taken_for_what_another_tenant_read_before
     played(play)
 
 
-def test_what_is_asked_for_by_hand_is_read() -> None:
+def test_manually_requested_projects_are_read() -> None:
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one")
         stream = gate.context.map.events.tenant("one").management.stream

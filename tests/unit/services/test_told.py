@@ -20,7 +20,7 @@ def told(before: State, after: State, *ended: Record) -> list[tuple[str, str]]:
     return [(one.kind, one.item) for one in turn_events("example", "gate", before, after, ended, 1)]
 
 
-def test_an_item_is_told_from_its_beginning_to_its_end() -> None:
+def test_an_item_is_published_from_its_beginning_to_its_end() -> None:
     item = Item("i", CHANGE, event="e")
     tested = replace(item, buildset=BuildSet("b1"))
     assert told(state(), state(item)) == [("change-enqueued", "i")]
@@ -29,7 +29,7 @@ def test_an_item_is_told_from_its_beginning_to_its_end() -> None:
     assert told(state(tested), state(), Record(tested, "FAILURE", "")) == [("change-rejected", "i")]
 
 
-def test_one_that_gives_way_to_promoted_ones_is_not_told_to_have_come_in_again() -> None:
+def test_a_change_overtaken_by_promoted_ones_is_not_published_as_enqueued_again() -> None:
     item = Item("i", CHANGE, event="e", buildset=BuildSet("b1"))
     moved = replace(item, id="j", buildset=BuildSet("b2"))
     assert told(state(item), state(moved)) == [("item-reset", "j")]
@@ -40,7 +40,7 @@ def test_one_that_gives_way_to_promoted_ones_is_not_told_to_have_come_in_again()
     ]
 
 
-def test_of_jobs_that_run_after_the_end_only_the_builds_are_told() -> None:
+def test_of_jobs_that_run_after_the_end_only_the_builds_are_published() -> None:
     item = Item("i", CHANGE, event="e", buildset=BuildSet("b1", landing=True))
     build = Build("x", "announce", result="SUCCESS")
     after = Item("a", CHANGE, event="e", epilogue=True, buildset=BuildSet("b2"))

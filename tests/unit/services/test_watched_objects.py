@@ -43,7 +43,7 @@ def told(found: list[NextOccasion]) -> list[tuple[str, str]]:
     return [(seen.kind.value, seen.occasion.name) for seen in found if seen.occasion is not None]
 
 
-async def test_what_comes_to_match_changes_and_ceases_to_is_told_once_and_in_order() -> None:
+async def test_objects_that_begin_to_match_change_or_cease_to_cause_one_event_each_in_order() -> None:
     async with a_world() as world:
         await world.inventory.apply(ADMIN, [Create(machine(9, state="new"))])
         lab, of = watched(world), trigger("state=new")
@@ -100,7 +100,7 @@ async def test_events_that_nobody_asks_for_start_nothing() -> None:
         assert told(list(await lab.after(of, PARTITION, position, 9))) == [("object-deleted", "m1 (deleted)")]
 
 
-async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> None:
+async def test_after_a_gap_matching_objects_that_changed_cause_an_event() -> None:
     async with a_world() as world:
         world.inventory.journal._entries_max = 3  # a journal that forgets soon
         lab, of = watched(world), trigger("!tested")
@@ -114,7 +114,7 @@ async def test_after_a_gap_what_matches_and_was_changed_meanwhile_is_told() -> N
         assert await lab.after(of, PARTITION, found[-1].position, 100) == [], "and then it goes on"
 
 
-async def test_after_a_gap_a_change_is_told_however_many_objects_match() -> None:
+async def test_after_a_gap_a_change_causes_an_event_however_many_objects_match() -> None:
     async with a_world() as world:
         world.inventory.journal._entries_max = 3
         lab, of = watched(world), trigger()
@@ -201,7 +201,7 @@ async def test_a_gap_in_the_midst_of_a_commit_loses_nothing_of_it() -> None:
         assert {name for _, name in told(rest)} == {f"m{n} (created)" for n in range(1, 10)}
 
 
-async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs() -> None:
+async def test_hidden_or_too_large_values_are_withheld_from_jobs() -> None:
     async with a_world() as world:
         rules = {"bmc": (Permission(mask=0), Permission(role="admin", mask=3))}
         definition = Definition("d" * 32, '{"type": "object"}', rules)
@@ -217,7 +217,7 @@ async def test_what_is_hidden_from_the_project_or_too_large_is_not_told_to_jobs(
         assert second is not None and "at most" in second.problem and second.body == "{}"
 
 
-async def test_a_filter_that_is_none_or_a_partition_there_is_not_is_said() -> None:
+async def test_an_invalid_filter_or_a_missing_partition_is_reported() -> None:
     async with a_world() as world:
         lab = watched(world)
         with pytest.raises(SourceUnavailable, match="close the quotes"):
@@ -233,7 +233,7 @@ def report(uuid: str, connection: str = "lab", **wanted: object) -> OutboxMessag
     return OutboxMessage("", QueueReport(**about, **more, answers=answers), None, {"wanted": json.dumps(wanted)})
 
 
-async def test_a_report_marks_the_object_and_told_again_it_is_the_same() -> None:
+async def test_a_report_marks_the_object_and_a_repeat_changes_nothing() -> None:
     async with a_world() as world:
         await world.inventory.apply(ADMIN, [Create(machine(1, state="new", old="x"))])
         await world.inventory.apply(ADMIN, [Create(machine(2, project="red"))])

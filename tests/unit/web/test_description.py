@@ -16,7 +16,7 @@ from headgate.web.site import Site
 
 
 @pytest.mark.heavy
-async def test_it_is_made_once_however_often_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_made_once_however_often_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     made, described = list[int](), description.described
 
     def counted(handlers: tuple[Handler, ...]) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class Slept:
         return [60_000]
 
 
-async def test_estimates_are_asked_for_again_once_they_are_old() -> None:
+async def test_estimates_are_requested_again_once_they_are_old() -> None:
     now, history = [0], Slept()
     estimates = Estimates(history, lambda: now[0])  # type: ignore[arg-type]  # of a history it needs this alone
     editions = [estimates.edition()]

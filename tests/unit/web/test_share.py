@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from headgate.web.routes.summaries import _legal, picture
 
 
-def test_what_xml_cannot_hold_is_left_out() -> None:
+def test_characters_that_xml_does_not_allow_are_left_out() -> None:
     text = _legal("a\x07\x1b[31mb\ufffe\ud800\tc\nd & <e> \U0001f600")
     assert text == "a[31mb\tc\nd & <e> \U0001f600"
 

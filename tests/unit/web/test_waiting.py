@@ -51,7 +51,7 @@ def test_an_executor_then_nodes_then_nothing() -> None:
     run_virtual(main())
 
 
-def test_whether_there_is_an_executor_that_could_run_it_is_told() -> None:
+def test_whether_an_executor_could_run_it_is_reported() -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
         context = Context(store, Mirror(store, Map().path), lambda: 0)

@@ -51,7 +51,7 @@ async def raised(answer: bytes) -> Exception:
         ("503 Busy", GerritAway),
     ],
 )
-async def test_refusals_are_told_apart_in_the_words_of_the_server(status: str, kind: type[Exception]) -> None:
+async def test_refusals_are_distinguished_by_the_message_of_the_server(status: str, kind: type[Exception]) -> None:
     error = await raised(answered(status, "Retry-After: 77", body="because\nof \x1b[31mthis"))
     assert type(error) is kind and status[:3] in str(error) and "because" in str(error) and "\x1b" not in str(error)
     assert not isinstance(error, GerritAway) or error.wait_s == 77

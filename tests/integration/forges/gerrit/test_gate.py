@@ -211,7 +211,7 @@ def test_changes_of_one_topic_land_together(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_footer_with_a_url_or_a_change_id_holds_a_change_back_until_the_other_one_goes(site: Site) -> None:
+def test_a_footer_with_a_url_or_a_change_id_delays_a_change_until_the_other_one_lands(site: Site) -> None:
     first = site.proposes(site.lib, {"first": "1\n"})
     url = f"{site.gerrit.url}/c/{site.lib}/+/{first.number}"
     second = site.proposes(site.api, {"second": "1\n"}, f"Use it\n\nDepends-On: {url}")
@@ -230,7 +230,7 @@ def test_a_footer_with_a_url_or_a_change_id_holds_a_change_back_until_the_other_
 
 
 @pytest.mark.long
-def test_a_rule_that_is_not_met_is_told_and_waited_for(site: Site) -> None:
+def test_an_unmet_rule_is_reported_and_waited_for(site: Site) -> None:
     change = site.proposes(site.api, {"rule": "1\n"})
     site.checked(change)
     site.people.requires(site.api, "Settled", "-has:unresolved")

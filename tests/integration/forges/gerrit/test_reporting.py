@@ -84,7 +84,7 @@ async def test_what_was_replaced_meanwhile_gets_words_and_no_vote(
     assert len(messages(people, change.number)) == 1, "there was nothing to say"
 
 
-async def test_a_vote_that_is_refused_is_told_in_words(people: ReviewingPeople, clone: Clone, forge: Forge) -> None:
+async def test_a_refused_vote_is_reported_with_its_reason(people: ReviewingPeople, clone: Clone, forge: Forge) -> None:
     change, gerrit = clone.proposes({"a": "1\n"}), await forge()
     here = await seen(gerrit, change)
     await gerrit.report(outbox_message(here, {"Nonsense": 1}))
@@ -112,7 +112,7 @@ async def test_whatever_a_report_says_it_is_taken(
     assert len(text) < 100 or "(truncated)" in said["message"]
 
 
-async def test_a_server_that_is_away_is_asked_later(forge: Forge, clone: Clone) -> None:
+async def test_an_unavailable_server_is_tried_later(forge: Forge, clone: Clone) -> None:
     change, gerrit = clone.proposes({"a": "1\n"}), await forge()
     here = await seen(gerrit, change)
     with pytest.raises(ReporterAway):
@@ -178,7 +178,7 @@ async def test_a_branch_that_moved_is_tested_again(
 
 
 @pytest.mark.long
-async def test_what_gerrit_refuses_is_told_in_its_words(
+async def test_refusals_are_reported_in_the_words_of_gerrit(
     people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial
 ) -> None:
     gerrit = await forge()

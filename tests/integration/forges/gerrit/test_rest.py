@@ -12,7 +12,7 @@ from headgate.adapters.forges.gerrit.server import Server
 from headgate.testing.servers.gerritpeople import Clone, ReviewingPeople
 
 
-async def test_a_change_is_told_with_votes_rules_and_files(
+async def test_a_change_is_read_with_votes_rules_and_files(
     people: ReviewingPeople, project: str, clone: Clone, rest: GerritRest
 ) -> None:
     below = clone.proposes({"a": "1\n"}, "Below\n\nWhy.", options=["topic=trip", "hashtag=red", "hashtag=blue"])
@@ -101,7 +101,7 @@ async def test_a_review_votes_and_comments_and_a_submit_lands_what_was_tested(
         await rest.submit(change.number, newer.commit)
 
 
-async def test_who_is_not_known_or_may_not_is_told_so(
+async def test_unknown_users_and_missing_permissions_are_reported(
     people: ReviewingPeople, project: str, clone: Clone, rest: GerritRest, server: Callable[..., Server]
 ) -> None:
     change = clone.proposes({"a": "1\n"})

@@ -30,7 +30,7 @@ def of(*projects: str) -> dict[str, TenantProject]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("stream", ["true", "false"])
-async def test_what_people_do_is_seen_and_told_in_gerrit_s_words(
+async def test_actions_of_people_become_events_with_the_names_of_gerrit(
     stream: str, people: ReviewingPeople, project: str, clone: Clone, past_review: Clone, forge: Forge
 ) -> None:
     seen = Seen()
@@ -112,7 +112,7 @@ async def test_what_happened_while_nobody_looked_is_found(
 
 
 @pytest.mark.long
-async def test_a_stack_is_told_with_what_it_is_built_on(
+async def test_a_stack_is_read_with_its_bases(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     seen = Seen()
@@ -144,7 +144,7 @@ async def test_urls_name_changes(people: ReviewingPeople, project: str, clone: C
         assert watching.named("https://elsewhere.example/1") == ""
 
 
-async def test_rules_that_only_wait_for_our_vote_are_told_from_others(
+async def test_rules_that_only_wait_for_our_vote_are_distinguished(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     change = clone.proposes({"a": "1\n"})
@@ -210,7 +210,7 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
         await proxy.stop()
 
 
-async def test_a_gerrit_that_cannot_be_asked_is_waited_for(
+async def test_an_unavailable_gerrit_is_waited_for(
     running: LocalGerrit, project: str, clone: Clone, forge: Forge
 ) -> None:
     proxy = Proxy("127.0.0.1", running.port)

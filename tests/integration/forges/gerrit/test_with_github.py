@@ -428,7 +428,7 @@ async def circle(site: Site, name: str, files: Mapping[str, str]) -> tuple[One, 
 
 
 @pytest.mark.long
-async def test_a_circle_across_both_lands_or_none_of_it_does_and_each_is_told(site: Site) -> None:
+async def test_a_circle_across_both_lands_or_none_of_it_does_and_each_gets_a_report(site: Site) -> None:
     review, hub = site.at["Gerrit"], site.at["GitHub"]
     change, pull = await circle(site, "broken", {"bad": "1\n"})
     await hub.approve(pull)

@@ -189,7 +189,7 @@ def test_the_same_graphs_are_the_same(compare):
         ({"override_checkout": "stable"}, "override_checkout", "", "stable"),
     ],
 )
-def test_an_attribute_that_is_another_is_told(compare, new, path, ours, theirs):
+def test_a_different_attribute_is_reported(compare, new, path, ours, theirs):
     found, _ = compare(changed(JOB, **new))
     assert differences(found) == [(f"unit.{path}", ours, theirs)]
 
@@ -242,17 +242,17 @@ def test_a_graph_of_any_form(compare, odd):
         ({**ANSWERS, JOB: 403}, "requires a token"),
     ],
 )
-def test_what_cannot_be_asked_is_said(compare, answers, said):
+def test_an_unavailable_server_is_reported(compare, answers, said):
     with pytest.raises(UserError, match=said):
         compare(answers)
 
 
-def test_only_projects_that_are_wanted_are_asked_for(compare):
+def test_only_requested_projects_are_fetched(compare):
     found, requests = compare(ANSWERS, only=Only(("lib",)), token="secret")
     assert len(found.graphs) == 2 and {r.headers["authorization"] for r in requests} == {"Bearer secret"}
 
 
-def test_one_difference_of_many_graphs_is_told_once(compare):
+def test_one_difference_of_many_graphs_is_reported_once(compare):
     answers = {
         path.replace("pipeline/check", p): a for p in ("pipeline/check", "pipeline/gate") for path, a in ANSWERS.items()
     }
@@ -316,7 +316,7 @@ def test_every_branch_is_compared(compare):
     assert (differences(found), len(found.graphs)) == ([], 6)
 
 
-def test_a_branch_that_the_server_does_not_know_is_told_and_not_compared(compare):
+def test_a_branch_unknown_to_the_server_is_reported_and_not_compared(compare):
     more = {"hub/app": {"stable": {"zuul.yaml": ON_STABLE}}}
     found, _ = compare({**ANSWERS, STABLE_JOBS: 404, GATE_JOBS: 404}, more=more)
     assert (differences(found), len(found.graphs)) == ([], 6)
@@ -336,7 +336,7 @@ def test_a_pipeline_that_the_server_does_not_know_is_a_difference_on_every_branc
     assert apart(found) == []
 
 
-def test_what_only_the_server_reads_and_what_cannot_be_read_here_is_told(compare):
+def test_what_only_the_server_reads_is_reported(compare):
     def own(branch, project="app"):
         return {"source_context": {"project": project, "branch": branch, "path": "zuul.yaml"}, "pipelines": []}
 

@@ -53,7 +53,7 @@ def test_check_says_who_asks_for_which_version_and_whether_it_is_here(offline):
     assert "Ansible 11, for" not in made.run("check", "--json", "--config", str(config)).output
 
 
-def test_nothing_is_said_where_nobody_asks(offline):
+def test_nothing_is_printed_without_a_need(offline):
     made = offline()
     config = made.root / "headgate.conf"
     config.write_text("[connection hub]\nbaseurl = x\n")

@@ -53,7 +53,7 @@ def test_a_stanza_without_its_dash_is_pointed_at(offline, text, line):
     assert error["line"] == line and "lacks its dash: write `- " in error["message"]
 
 
-def test_other_things_that_are_no_yaml_are_told_as_they_are(offline):
+def test_other_invalid_yaml_is_reported_as_it_is(offline):
     (error,) = offline(app="- job:\n    name: a\n   run: b\n").json("check")["acme"]["errors"]
     assert "lacks its dash" not in error["message"] and error["line"] == 3
 

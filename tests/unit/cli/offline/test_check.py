@@ -85,7 +85,7 @@ def test_a_missing_repository_is_an_error_of_its_project_and_the_others_are_read
     assert made.json("check")["acme"]["counts"]["jobs"] == 2
 
 
-def test_what_is_too_large_is_told_as_the_gate_tells_it(offline):
+def test_too_large_files_are_reported_as_by_the_gate(offline):
     made = offline()
     aliases = "".join(f"    {b}: &{b} [{', '.join([f'*{a}'] * 20)}]\n" for a, b in pairwise("abcdefg"))
     made.write("hub/lib", {"zuul.yaml": f"- job:\n    name: x\n    run: x\n    a: &a [1]\n{aliases}"})
@@ -104,7 +104,7 @@ def test_warnings_alone_are_no_failure(offline):
 APP_AGAIN = "- job: {name: other, run: other.yaml}\n"
 
 
-def test_a_broken_tenant_file_is_told_with_its_line(offline):
+def test_a_broken_tenant_file_is_reported_with_its_line(offline):
     made = offline(tenants="- tenant:\n    name: acme\n    sauce: {}\n")
     (error,) = made.json("check")[""]["errors"]
     assert (error["line"], error["message"]) == (3, "a tenant has no key 'sauce'; did you mean 'source'?")
@@ -170,7 +170,7 @@ def test_one_tenant_that_cannot_be_loaded_leaves_the_others(offline):
     assert made.run("check").exit_code == 1
 
 
-def test_what_is_missing_only_for_an_error_of_its_own_is_told_beneath_it(offline):
+def test_a_name_missing_because_of_its_own_error_is_reported_beneath_it(offline):
     broken = offline(app=WRONG.replace("run: unit.yaml", "runs: unit.yaml"))
     shown = broken.run("check").stdout
     assert "error[Unknown]: a job has no key 'runs'\n --> hub/app master zuul.yaml:4\n" in shown

@@ -43,7 +43,7 @@ def told(session, path):
     return [(one.extent.line, one.extent.column, one.error.text) for one in session.problems(path)[path]]
 
 
-def test_what_is_typed_is_told_and_gone_when_it_is_mended(session):
+def test_an_error_appears_while_typing_and_goes_when_it_is_fixed(session):
     made, path = session()
     assert told(made, path) == []
     made.write(path, APP.replace("nodeset: small", "nodeset: smal"))
@@ -56,7 +56,7 @@ def test_what_is_typed_is_told_and_gone_when_it_is_mended(session):
     assert told(made, path) == []
 
 
-def test_what_another_file_breaks_is_told_in_the_one_that_is_looked_at(session):
+def test_an_error_caused_by_another_file_appears_in_the_open_one(session):
     made, path = session()
     ops = path.parents[1] / "ops/zuul.yaml"
     made.write(ops, ops.read_text().replace("name: small", "name: tiny"))

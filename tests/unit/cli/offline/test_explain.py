@@ -122,7 +122,7 @@ def test_what_is_built_in_has_no_place(offline):
     assert "deduplicate  true   1" in shown
 
 
-def test_a_pattern_that_cannot_be_told_is_named(offline):
+def test_an_undecidable_pattern_is_named(offline):
     app = "- job: {name: odd, run: r, branches: '^(a*)*\\1b'}\n- project: {gate: {jobs: [odd]}}\n"
     made = offline(ops=OPS, app=app).run("explain", "job", "odd", "--branch", "a" * 60 + "!")
     assert made.exit_code == 2 and "(a*)*" in made.output and "write a simpler pattern" in made.output

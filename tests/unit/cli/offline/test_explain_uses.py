@@ -15,7 +15,7 @@ APP = """
 """
 
 
-def test_everybody_who_uses_a_job_is_told(offline):
+def test_all_users_of_a_job_are_listed(offline):
     found = offline(app=APP).json("explain", "uses", "unit")["acme"]
     assert [(c["job"], c["generation"], c["line"]) for c in found["children"]] == [("deep", 1, 3), ("deeper", 2, 4)]
     assert [(a["pipeline"], a["kind"], a["line"]) for a in found["attached"]] == [
@@ -69,7 +69,7 @@ def test_one_attribute_alone(offline):
     assert done.exit_code == 2 and "did you mean 'timeout'?" in done.stderr
 
 
-def test_where_a_job_runs_is_said_when_it_does_not_run_here(offline):
+def test_other_places_of_a_job_are_listed_when_it_does_not_run_here(offline):
     done = offline(app=APP).run("explain", "job", "unit", "--project", "lib")
     assert (
         done.exit_code == 2 and "lib does not run the job 'unit'; it runs in check of app, gate of app" in done.stderr

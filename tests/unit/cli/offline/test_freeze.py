@@ -72,7 +72,7 @@ def test_a_graph_that_cannot_be_frozen_is_an_error_with_its_name(offline):
     assert made.run("freeze", "--all").exit_code == 1
 
 
-def test_files_decide_and_it_is_told_why(offline):
+def test_files_decide_and_the_reason_is_printed(offline):
     made = offline(app=APP.replace("dependencies", "files: [^deploy/]\n    dependencies"))
     ask = ("freeze", "--project", "app", "--pipeline", "gate", "--file", "deploy/prod.yaml")
     unit, deploy = made.json(*ask)[0]["jobs"]
@@ -112,7 +112,7 @@ def test_a_proposal_is_compared_attribute_by_attribute(offline):
         """)
 
 
-def test_what_a_proposal_breaks_is_told_where(offline):
+def test_an_error_in_a_proposal_is_reported_with_its_place(offline):
     made = offline(app=APP)
     file = made.root / "overlay/hub/app/zuul.yaml"
     file.parent.mkdir(parents=True)
@@ -127,7 +127,7 @@ def test_what_a_proposal_breaks_is_told_where(offline):
     assert [(g["project"], g["gone"]) for g in found["graphs"]] == [("hub/app", ["deploy"])]
 
 
-def test_texts_and_nodesets_are_told_in_one_line(offline):
+def test_texts_and_nodesets_are_printed_in_one_line(offline):
     made = offline(app=APP.replace("run: unit.yaml", "run: unit.yaml\n    description: |\n      old\n      words"))
     file = made.root / "overlay/app/zuul.yaml"
     file.parent.mkdir(parents=True)
@@ -139,7 +139,7 @@ def test_texts_and_nodesets_are_told_in_one_line(offline):
     assert "nodes      small: controller (debian) or a/b (large)" in made.run("freeze", "--all").stdout
 
 
-def test_another_order_is_told(offline):
+def test_a_different_order_is_reported(offline):
     made = offline(app=APP)
     file = made.root / "overlay/app/zuul.yaml"
     file.parent.mkdir(parents=True)

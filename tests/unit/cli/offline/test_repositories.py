@@ -43,7 +43,7 @@ def test_a_bare_repository_has_its_default_branch_first(bare, tmp_path):
     assert list(found.items()) == [(b, {"zuul.yaml": b}) for b in ("main", "alpha", "stable")]
 
 
-def test_one_branch_may_be_asked_for(bare, tmp_path):
+def test_one_branch_may_be_requested(bare, tmp_path):
     assert read(tmp_path / "app.git", PATHS, "stable") == {"stable": {"zuul.yaml": "stable"}}
     assert read(tmp_path / "app.git", PATHS, "gone") == {}
 
@@ -95,7 +95,7 @@ def test_a_plain_directory_is_one_branch(tmp_path):
     assert list(read(tmp_path, PATHS, "main")) == ["main"]
 
 
-def test_a_damaged_repository_is_told(tmp_path):
+def test_a_damaged_repository_is_reported(tmp_path):
     (tmp_path / ".git").mkdir()
     with pytest.raises(UnreadableRepository, match="cannot be read"):
         read(tmp_path, PATHS)

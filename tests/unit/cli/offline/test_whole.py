@@ -150,7 +150,7 @@ def test_a_template_of_many_projects_tells_its_mistake_once(offline):
     assert "and 9 more" in made.run("check").stdout
 
 
-def test_what_is_told_can_be_chosen(offline):
+def test_the_kinds_of_findings_can_be_chosen(offline):
     made = offline(app=MISSING, lib="- project: {queue: q, gate: {jobs: [base]}}\n")
     assert [where for _, where, _ in causes(made)] == ["hub/app:2", "hub/lib:1", "hub/lib:1"]
     assert [where for _, where, _ in causes(made, "--project", "lib")] == ["hub/lib:1", "hub/lib:1"]
@@ -168,7 +168,7 @@ def test_the_exit_status_follows_the_severity_one_cares_for(offline):
     assert offline(app=MISSING).run("check", "--fail-on", "never").exit_code == 0
 
 
-def test_only_what_a_proposal_brings_is_told(offline):
+def test_only_findings_of_a_proposal_are_reported(offline):
     made = offline(app=MISSING)
     old = made.repos.parent / "old/hub/lib"
     old.mkdir(parents=True)
