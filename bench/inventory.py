@@ -41,7 +41,7 @@ ROUNDS = 20
 SIZES = (1_000, 10_000, 100_000)
 FILLING = 16
 """Simultaneous commits while an inventory is filled."""
-HOLDS_MUCH = Zk(large=True)
+LARGE_STORE = Zk(large=True)
 """A ZooKeeper with a large heap: it holds all data in memory."""
 
 
@@ -209,7 +209,7 @@ async def sqlite() -> AsyncIterator[Backend]:
 
 @asynccontextmanager
 async def zookeeper() -> AsyncIterator[Backend]:
-    with tempfile.TemporaryDirectory() as name, served(Path(name), HOLDS_MUCH) as server:
+    with tempfile.TemporaryDirectory() as name, served(Path(name), LARGE_STORE) as server:
         backend = await ZooKeeperBackend.open(f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}")
         yield backend
         await backend.close()

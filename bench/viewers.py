@@ -59,7 +59,7 @@ class Cost:
 
 
 @contextlib.contextmanager
-def kept_busy() -> Iterator[None]:
+def busy_machine() -> Iterator[None]:
     """Keep the machine busy inside the context, with programs of the lowest priority."""
     # nice 19: the gate goes first wherever both want a processor.
     programs = [subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", NOISE]) for _ in range(NOISES)]
@@ -105,7 +105,7 @@ def once(condition: str) -> Cost:
             for n in range(CHANGES):
                 running.repositories.propose("code", f"t{n}", page(n))
             # None of them has started anything yet: only the one that is entered below does.
-            conditions = {BUSY: kept_busy(), WATCHED: watched(port, VIEWERS)}
+            conditions = {BUSY: busy_machine(), WATCHED: watched(port, VIEWERS)}
             with conditions.get(condition, contextlib.nullcontext()):
                 pages_s, cpu_s, began_s = spent_on_pages(port), running.cpu_s, time.monotonic()
                 for n in range(CHANGES):

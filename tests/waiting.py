@@ -63,8 +63,8 @@ def any_moment(chance: random.Random, within_s: float) -> None:
     time.sleep(chance.uniform(0, within_s))
 
 
-async def _answer(asked: Callable[[], T | Awaitable[T]]) -> T:
-    answer = asked()
+async def _answer(question: Callable[[], T | Awaitable[T]]) -> T:
+    answer = question()
     return await answer if inspect.isawaitable(answer) else answer
 
 

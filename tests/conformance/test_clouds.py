@@ -267,7 +267,9 @@ async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver
     ]
     removes = ("DELETE", b"TerminateInstances")
     for call in (lambda: driver.remove(wanted, node.state), lambda: driver.delete(ground.provider, found)):
-        ground.faults.once(ground.refused, lambda asked: asked.method == removes[0] or removes[1] in asked.body)
+        ground.faults.once(
+            ground.refused, lambda received: received.method == removes[0] or removes[1] in received.body
+        )
         with pytest.raises(LaunchFailed, match="the moon is full"):
             await call()
     await gone(driver, wanted, node.state)
@@ -304,28 +306,33 @@ class Crash(BaseException):
     """Represent the death of the process."""
 
 
-async def _until_a_crash(ground: Ground, driver: Cloud, wanted: MachineSpec, kept: dict[str, str], number: int) -> str:
+async def _until_a_crash(
+    ground: Ground, driver: Cloud, wanted: MachineSpec, stored: dict[str, str], number: int
+) -> str:
     """Make and remove a node until the answer to request `number` would come, and keep the state as a store does.
     Return the phase in progress; empty if everything was done. A request that repeats the previous one does not
     count."""
     stuck, calls, last, doing = HeldAnswer(), 0, ("", "", b""), "making"
 
-    def which(asked: ReceivedRequest) -> bool:
+    def which(received: ReceivedRequest) -> bool:
         nonlocal calls, last
-        calls, last = calls + ((asked.method, asked.path, asked.body) != last), (asked.method, asked.path, asked.body)
+        calls, last = (
+            calls + ((received.method, received.path, received.body) != last),
+            (received.method, received.path, received.body),
+        )
         return calls == number
 
     async def advanced() -> bool:
-        step = await driver.advance(wanted, dict(kept))
-        kept.clear()
-        kept.update(step.state)
+        step = await driver.advance(wanted, dict(stored))
+        stored.clear()
+        stored.update(step.state)
         return isinstance(step, Made)
 
     async def life() -> None:
         nonlocal doing
         await until("it is made", advanced, every_s=LOOK_S)
         doing = "removing"
-        await gone(driver, wanted, dict(kept))
+        await gone(driver, wanted, dict(stored))
 
     ground.faults.once(stuck, which)
     living, broken = asyncio.ensure_future(life()), asyncio.ensure_future(stuck.done.wait())
@@ -389,8 +396,8 @@ async def test_what_opens_the_account_is_in_no_log_and_no_error(
     assert not [secret for secret in ground.secrets for text in texts if secret in text]
 
 
-async def _echo(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-    body = b"".join(f"{name}: {value}\n".encode() for name, value in asked.headers.items()) + asked.body
+async def _echo(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    body = b"".join(f"{name}: {value}\n".encode() for name, value in received.headers.items()) + received.body
     return FaultAnswer(418, body, {})
 
 

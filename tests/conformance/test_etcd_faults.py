@@ -286,7 +286,7 @@ async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: G
 
 
 @pytest.mark.parametrize(
-    ("login", "root", "said"),
+    ("login", "root", "message"),
     [
         ("gate:wrong@", "/gate", "the user 'gate' or the password is wrong"),
         ("gate:word@", "/elsewhere", "access to the keys below /elsewhere"),
@@ -294,9 +294,9 @@ async def test_with_certificate_and_password_one_comes_in(strict: Etcd, files: G
     ],
 )
 async def test_a_refused_login_is_reported_with_the_reason(
-    strict: Etcd, files: GeneratedCertificates, login: str, root: str, said: str
+    strict: Etcd, files: GeneratedCertificates, login: str, root: str, message: str
 ) -> None:
-    with pytest.raises(StoreError, match=said) as caught:
+    with pytest.raises(StoreError, match=message) as caught:
         await EtcdBackend.open(strict_url(strict, files, login, root))
     assert "wrong@" not in str(caught.value)
 
@@ -316,12 +316,12 @@ async def test_what_is_somebody_elses_is_left_alone(etcd_server: Etcd) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mark", "said"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "Headgate did not write")]
+    ("mark", "message"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "Headgate did not write")]
 )
-async def test_a_tree_of_another_format_is_left_alone(etcd_server: Etcd, mark: str, said: str) -> None:
+async def test_a_tree_of_another_format_is_left_alone(etcd_server: Etcd, mark: str, message: str) -> None:
     root = f"/{fresh()}"
     etcdctl([f"127.0.0.1:{etcd_server.port}"], "put", f"{root}~mark", mark)
-    with pytest.raises(StoreError, match=said):
+    with pytest.raises(StoreError, match=message):
         await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{root}")
 
 
@@ -341,7 +341,7 @@ async def test_what_was_compacted_away_is_read_anew(backend: EtcdBackend, line: 
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("etcd://h:x", "not a host:port"),
         ("etcd://h?tls=1", "unknown option 'tls'"),
@@ -350,8 +350,8 @@ async def test_what_was_compacted_away_is_read_anew(backend: EtcdBackend, line: 
         ("etcd://h?tls_cert=c", "tls_cert needs tls_ca"),
     ],
 )
-def test_a_wrong_address_is_reported(url: str, said: str) -> None:
-    with pytest.raises(StoreError, match=said):
+def test_a_wrong_address_is_reported(url: str, message: str) -> None:
+    with pytest.raises(StoreError, match=message):
         parse(url)
 
 

@@ -77,7 +77,7 @@ class Ground(Protocol):
 def _count(faults: Faults, halt: Halt) -> None:
     """Count a request, and crash if it is the fatal one."""
 
-    async def counted(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def counted(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         told = await go_on()
         await halt.answered()
         return told

@@ -44,7 +44,7 @@ class Copy:
         """`words`: the command line, beginning with its name; `out`: its output."""
         request = json.dumps([list(words), str(cwd), dict(environment)]).encode()
         assert len(request) <= REQUEST_MAX_BYTES, "an environment has limits"
-        self._told, its = socket.socketpair()
+        self._reports, its = socket.socketpair()
         with its:
             socket.send_fds(_original(os.getpid()), [request], [its.fileno(), out.fileno()])
         self.pid = int(self._line())
@@ -52,14 +52,14 @@ class Copy:
 
     def poll(self) -> int | None:
         """Return the exit status, or None while it runs."""
-        if self.returncode is None and self._is_told(0):
+        if self.returncode is None and self._is_readable(0):
             self.returncode = int(self._line())
-            self._told.close()
+            self._reports.close()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit status.  Raise subprocess.TimeoutExpired."""
-        if self.returncode is None and not self._is_told(timeout):
+        if self.returncode is None and not self._is_readable(timeout):
             raise subprocess.TimeoutExpired(f"copy {self.pid}", timeout or 0)
         found = self.poll()
         assert found is not None, "it is told"
@@ -70,16 +70,16 @@ class Copy:
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def _is_told(self, timeout_s: float | None) -> bool:
+    def _is_readable(self, timeout_s: float | None) -> bool:
         poll = select.poll()
-        poll.register(self._told, select.POLLIN)
+        poll.register(self._reports, select.POLLIN)
         return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))
 
     def _line(self) -> str:
         """Return the next reported line. It is read byte by byte, because the following line comes later."""
         found = b""
         while not found.endswith(b"\n"):
-            byte = self._told.recv(1)
+            byte = self._reports.recv(1)
             assert byte, "what copies are made of has ended"
             found += byte
         return found.decode()
@@ -135,7 +135,7 @@ def serve(fd: int) -> None:
                     pass
 
 
-def _watch(request: Any, told: int, out: int) -> None:
+def _watch(request: Any, report_fd: int, out: int) -> None:
     """Start the copy, and report its process id and, after its end, its exit status."""
     _end_with_parent()
     pid = os.fork()
@@ -146,11 +146,11 @@ def _watch(request: Any, told: int, out: int) -> None:
         os.dup2(out, 2)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         _become(*request)
-    os.write(told, f"{pid}\n".encode())
-    os.closerange(0, told)
-    os.closerange(told + 1, os.sysconf("SC_OPEN_MAX"))
+    os.write(report_fd, f"{pid}\n".encode())
+    os.closerange(0, report_fd)
+    os.closerange(report_fd + 1, os.sysconf("SC_OPEN_MAX"))
     _, status = os.waitpid(pid, 0)
-    os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os.write(report_fd, f"{os.waitstatus_to_exitcode(status)}\n".encode())
     os._exit(0)
 
 

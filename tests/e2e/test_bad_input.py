@@ -34,7 +34,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
     running.stop()
 
 
-def told(headgate: Headgate, project: str, commit: str, pipeline: str) -> str:
+def note_section(headgate: Headgate, project: str, commit: str, pipeline: str) -> str:
     """Return the pipeline's section of the note, once it exists."""
 
     def section() -> str:
@@ -64,10 +64,10 @@ def test_a_conflict_names_the_files(headgate: Headgate) -> None:
     second = repositories.propose("code/api", "second", {"README": "two\n", "grün.txt": "2\n"})
     for topic in ("first", "second"):
         repositories.approve("code/api", topic)
-    note = told(headgate, "code/api", second, "gate")
+    note = note_section(headgate, "code/api", second, "gate")
     assert "refs/for/master/second of git.example/code/api does not merge into master" in note
     assert "conflicts in: README, grün.txt" in note
-    assert "Landed on master" in told(headgate, "code/api", first, "gate")
+    assert "Landed on master" in note_section(headgate, "code/api", first, "gate")
 
 
 @pytest.mark.long
@@ -82,7 +82,7 @@ def test_depends_on_without_a_target_or_in_a_circle_is_reported(headgate: Headga
     for pipeline in ("check", "gate"):
         if pipeline == "gate":
             repositories.approve("code/api", "nowhere")
-        note = told(headgate, "code/api", nowhere, pipeline)
+        note = note_section(headgate, "code/api", nowhere, pipeline)
         assert "ghost" not in note, "what is not proposed yet may come"
         for footer in ("code/lib/unknown/topic", "code/other/master/x"):
             assert f"Depends-On: {footer}: no project has a branch of this name" in note
@@ -90,7 +90,7 @@ def test_depends_on_without_a_target_or_in_a_circle_is_reported(headgate: Headga
     for topic in ("one", "two"):
         repositories.approve("code/api", topic)
     for commit in (one, two):
-        assert "Depends-On forms a circle: " in told(headgate, "code/api", commit, "gate")
+        assert "Depends-On forms a circle: " in note_section(headgate, "code/api", commit, "gate")
     wait_for("nothing hangs", lambda: not headgate.items("gate") and not headgate.items("check"))
 
 
@@ -101,7 +101,7 @@ def test_a_branch_deleted_while_its_changes_are_gated_is_reported(headgate: Head
     repositories.approve("code/lib", "slow", "stable/1")
     wait_for("its job runs", lambda: started(headgate, "slow"))
     run_git("push", "-q", "origin", ":refs/heads/stable/1", at=repositories.work("code/lib"))
-    assert "the branch stable/1 of git.example/code/lib was deleted" in told(headgate, "code/lib", slow, "gate")
+    assert "the branch stable/1 of git.example/code/lib was deleted" in note_section(headgate, "code/lib", slow, "gate")
     wait_for("the gate is empty", lambda: not headgate.items("gate"))
     text = wait_for("the status says so", lambda: problems(headgate).get("code/lib"))
     assert "refs/for/stable/1/slow: it names no existing branch" in text
@@ -121,7 +121,7 @@ def test_a_repository_that_disappears_is_waited_for(headgate: Headgate) -> None:
     log = "git.example/code/lib cannot be reached: "
     wait_for("the landing waits", lambda: log in headgate.log.read_text())
     away.rename(lib)
-    assert "Landed on master" in told(headgate, "code/lib", change, "gate")
+    assert "Landed on master" in note_section(headgate, "code/lib", change, "gate")
     wait_for("all is well", lambda: not problems(headgate))
     text = headgate.log.read_text()
     assert text.count(log) == 1 and text.count("git.example/code/lib cannot be read; retrying until it can") == 1
@@ -142,7 +142,7 @@ def test_a_death_in_the_middle_of_a_landing_lands_once(headgate: Headgate) -> No
     headgate.start()
     wait_for("it is being pushed again", lambda: (root / "pushed").read_text().count(".") == 2)
     (root / "hold").unlink()
-    note = told(headgate, "code/api", commit, "gate")
+    note = note_section(headgate, "code/api", commit, "gate")
     assert note.count("Landed on master") == 1
     wait_for("the gate is empty", lambda: not headgate.items("gate"))
     log = run_git("log", "--first-parent", "--format=%s", "master", at=repositories.hub / "code/api").splitlines()

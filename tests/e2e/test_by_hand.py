@@ -18,10 +18,10 @@ from .headgate import Headgate
 
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 GATE = ("--tenant", "example", "--pipeline", "gate")
-Said = tuple[int, str]
+CommandResult = tuple[int, str]
 
 
-def say(headgate: Headgate, *words: str) -> Said:
+def say(headgate: Headgate, *words: str) -> CommandResult:
     """Return the exit status, and the output."""
     done = subprocess.run(
         [HEADGATE, *words], cwd=headgate.root, capture_output=True, text=True, timeout=DEADLINE_S, check=False
@@ -65,11 +65,11 @@ def test_an_approval_lands(headgate: Headgate) -> None:
 
 @pytest.mark.long
 def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
-    def gate(verb: str, topic: str, project: str = "code/api", *more: str) -> Said:
+    def gate(verb: str, topic: str, project: str = "code/api", *more: str) -> CommandResult:
         words = (*GATE, "--project", project, "--reason", f"for {topic}", *more)
         return say(headgate, verb, "--url", headgate.url, *words, topic)
 
-    def promote(topic: str) -> Said:
+    def promote(topic: str) -> CommandResult:
         return say(
             headgate, "promote", "--url", headgate.url, "--pipeline", "gate", f"git.example/code/api/master/{topic}"
         )
@@ -108,7 +108,7 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
 
 @pytest.mark.long
 def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
-    def does(*words: str) -> Said:
+    def does(*words: str) -> CommandResult:
         return say(headgate, *words, "--url", headgate.url)
 
     status, said = does("close", "gate")
@@ -135,9 +135,9 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
 
 @pytest.mark.long
 def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
-    def builds(topic: str, **said: str) -> list[dict[str, Any]]:
+    def builds(topic: str, **fields: str) -> list[dict[str, Any]]:
         found = headgate.get("/api/tenant/example/builds?pipeline=gate")
-        return [one for one in found if one["ref"]["change"] == topic and said.items() <= one.items()]
+        return [one for one in found if one["ref"]["change"] == topic and fields.items() <= one.items()]
 
     for project, topic, file in (("code/api", "first", "HOLD"), ("code/lib", "second", "BROKEN")):
         headgate.repositories.propose(project, topic, {file: "x\n"})
@@ -161,7 +161,7 @@ def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
 
 @pytest.mark.long
 def test_configuration_is_read_anew(headgate: Headgate) -> None:
-    def reconfigure(*projects: str) -> Said:
+    def reconfigure(*projects: str) -> CommandResult:
         return say(headgate, "reconfigure", "--url", headgate.url, *projects)
 
     assert reconfigure("--tenant", "example") == (0, "Reloading: all projects of example.\n")
@@ -178,7 +178,7 @@ def test_configuration_is_read_anew(headgate: Headgate) -> None:
 
 @pytest.mark.long
 def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
-    def reconfigure(*words: str) -> Said:
+    def reconfigure(*words: str) -> CommandResult:
         return say(headgate, "reconfigure", "--url", headgate.url, *words)
 
     def knows(project: str) -> bool:

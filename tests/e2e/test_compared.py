@@ -18,11 +18,11 @@ FAILED, PASSED = "past5b2", "past3b2"
 LINES = 60_000
 
 
-def log(root: Path, build: str, *said: str) -> None:
+def log(root: Path, build: str, *texts: str) -> None:
     """Write the log of a build; no two builds print the same line at the same moment."""
     (root / build).mkdir(parents=True)
     minute = int(build[4]) + 10
-    lines = (f"2027-01-15 08:{minute}:{n // 1000:02}.{n % 1000:03} | {text}\n" for n, text in enumerate(said))
+    lines = (f"2027-01-15 08:{minute}:{n // 1000:02}.{n % 1000:03} | {text}\n" for n, text in enumerate(texts))
     (root / build / "job-output.txt").write_text("".join(lines))
 
 

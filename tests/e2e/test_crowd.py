@@ -15,7 +15,7 @@ from headgate.web.status import timed
 from tests.e2e.browser import CHROMIUM, patient
 
 from .crowd import NOW_MS, crowded
-from .test_everybody import ASKED, AXE
+from .test_everybody import AXE, AXE_RUN
 
 SHOTS = os.environ.get("HEADGATE_SCREENSHOTS", "")
 Served = tuple[Site, str]
@@ -48,7 +48,7 @@ async def test_the_crowd_is_readable_and_can_be_filtered(served: Served, page: P
     await shoot(page, "crowd-closed")
     if AXE.exists():  # items without jobs, and failures, are on no page of a small gate
         await page.evaluate(AXE.read_text())
-        assert await page.evaluate(ASKED) == []
+        assert await page.evaluate(AXE_RUN) == []
     await page.locator(".item button").first.focus()
     await page.keyboard.press("Enter")
     await expect(page.locator(".item").first.locator(".job")).to_have_count(5)

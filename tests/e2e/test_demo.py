@@ -30,7 +30,7 @@ SLEPT_S = 8.0
 
 
 def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> None:
-    with kept(tmp_path, "git", "-v") as (running, said):
+    with running_demo(tmp_path, "git", "-v") as (running, said):
         text = said.read_text()
         story, _, rest = text.partition("\nYour turn:\n")
         assert "demo.example/app master zuul.yaml:5: error: the job 'lint' is not defined\n" in story
@@ -88,7 +88,7 @@ def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> No
 
 
 @contextmanager
-def kept(directory: Path, forge: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def running_demo(directory: Path, forge: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Provide a demonstration that has ended and stays, and its output."""
     said = directory / "said"
     with open(said, "wb") as out:
@@ -107,7 +107,7 @@ def kept(directory: Path, forge: str, *options: str) -> Iterator[tuple[subproces
 
 @pytest.mark.long
 def test_on_a_stand_in_people_go_on_by_hand(tmp_path: Path, page: Page) -> None:
-    with kept(tmp_path, "github") as (running, said):
+    with running_demo(tmp_path, "github") as (running, said):
         text = said.read_text()
         page.goto(found(text, r"opens (\S+) : Compute perimeters"))
         expect(page.locator("h1")).to_contain_text("Compute perimeters")

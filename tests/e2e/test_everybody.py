@@ -19,7 +19,7 @@ from .headgate import Headgate
 from .test_pages import shoot
 
 AXE = Path(__file__).parents[1] / "node" / "node_modules" / "axe-core" / "axe.min.js"
-ASKED = """async () => (await axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }))
+AXE_RUN = """async () => (await axe.run({ runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] }))
   .violations.map((one) => [one.id, one.nodes.map((node) => node.html.slice(0, 200)).slice(0, 3)])"""
 SIZES = {"wide": ({"width": 1280, "height": 900}, "light"), "phone": ({"width": 390, "height": 844}, "dark")}
 TABS = 4
@@ -48,7 +48,7 @@ def found_on(page: Page, name: str) -> Any:
     if name != "status":
         page.wait_for_load_state("networkidle")
     page.evaluate(AXE.read_text())
-    return page.evaluate(ASKED)
+    return page.evaluate(AXE_RUN)
 
 
 def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:

@@ -38,7 +38,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
 def test_it_is_checked_and_lands(headgate: Headgate) -> None:
     repositories = headgate.repositories
 
-    def told(commit: str, *words: str) -> str:
+    def note_with(commit: str, *words: str) -> str:
         def found() -> str:
             note = repositories.note("fresh", commit)
             return note if all(word in note for word in words) else ""
@@ -47,11 +47,11 @@ def test_it_is_checked_and_lands(headgate: Headgate) -> None:
 
     plain = repositories.propose("fresh", "plain", {"a": "x\n"})
     first = repositories.propose("fresh", "first", {"zuul.yaml": FIRST, "own": "#!/bin/sh\ntrue\n"})
-    told(first, "Headgate (check):", "Build succeeded", "- own")
+    note_with(first, "Headgate (check):", "Build succeeded", "- own")
     where = ("--url", headgate.url, "--tenant", "example", "--pipeline", "check", "--project", "fresh")
     assert say(headgate, "enqueue", *where, "first") == (0, "first of fresh is in check.\n")
     repositories.approve("fresh", "first")
-    told(first, "Landed on master", "- own")
+    note_with(first, "Landed on master", "- own")
     assert repositories.show("fresh", "zuul.yaml") == FIRST.strip()
     assert "fresh has no jobs in any pipeline for master" in repositories.note("fresh", plain), (
         "it proposes none either"

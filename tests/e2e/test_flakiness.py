@@ -19,7 +19,7 @@ from tests.unit.adapters_sql.test_attempts import build, ended
 from tests.unit.adapters_sql.test_history import ENDED
 
 from .headgate import Headgate
-from .test_everybody import ASKED, AXE, SIZES
+from .test_everybody import AXE, AXE_RUN, SIZES
 from .test_pages import shoot
 
 DAY_S, ENDING_S = 86_400, 300
@@ -41,14 +41,14 @@ def a_month(today_s: int) -> list[Finished]:
 
 
 def keep(headgate: Headgate, every: list[Finished]) -> None:
-    async def kept() -> None:
+    async def record_all() -> None:
         history = await asyncio.to_thread(SqlHistory, f"sqlite:///{headgate.root / 'state' / 'history.sqlite'}")
         for one in every:
             await history.record(one)
         await asyncio.to_thread(history.close)
 
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, kept()).result()
+        thread.submit(asyncio.run, record_all()).result()
 
 
 @pytest.mark.long
@@ -209,7 +209,7 @@ def test_everybody_can_read_it(headgate: Headgate, page: Page, size: str) -> Non
         for folded in page.get_by_text("The same as a table").all():
             folded.click()
         page.evaluate(AXE.read_text())
-        assert page.evaluate(ASKED) == []
+        assert page.evaluate(AXE_RUN) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         for unfolded in page.get_by_text("The same as a table").all():
             unfolded.click()

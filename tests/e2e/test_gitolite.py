@@ -190,7 +190,7 @@ def play(server: Gitolite, work: Path) -> None:
     def push(who: str, *refs: str) -> str:
         return server.git(who, "push", "origin", *refs, at=work)
 
-    def told(commit: str, text: str) -> None:
+    def wait_for_note(commit: str, text: str) -> None:
         def noted() -> bool:
             try:
                 return text in run_git("notes", "--ref=headgate", "show", commit, at=bare)
@@ -215,12 +215,12 @@ def play(server: Gitolite, work: Path) -> None:
             push(who, refs)
     push("ada", "HEAD:refs/for/master/one")
     assert there("refs/proposers/ada/master/one") == commit
-    told(commit, "Headgate (check):")
+    wait_for_note(commit, "Headgate (check):")
     push("ada", "HEAD:refs/approvals/ada/master/one")  # it is her own
     push("grace", "HEAD:refs/vetoes/grace/master/one")
     push("grace", "HEAD:refs/approvals/grace/master/one")
     push("grace", ":refs/vetoes/grace/master/one")
-    told(commit, "Landed on master")
+    wait_for_note(commit, "Landed on master")
     assert there("refs/heads/master") != there("refs/for") == ""
     assert "new" in run_git("ls-tree", "--name-only", "master", at=bare).split()
     assert "grace" in run_git("notes", "--ref=headgate", "show", commit, at=bare)

@@ -83,9 +83,9 @@ def _looked_at(url: str, tmp_path: Path) -> None:
         browser.close()
 
 
-def _enter(page: Page, said: str) -> None:
+def _enter(page: Page, token: str) -> None:
     page.locator("details.login summary").click()
-    page.get_by_label("Token").fill(said)
+    page.get_by_label("Token").fill(token)
     page.locator("details.login button").click()
     expect(page.get_by_role("button", name="Log out")).to_be_visible()
 

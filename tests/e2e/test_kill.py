@@ -58,7 +58,7 @@ class Ten:
         for number in range(count):
             (self.outside / f"release-t{number}").touch()
 
-    def told(self, name: str) -> list[str]:
+    def lines_of(self, name: str) -> list[str]:
         """Return `<topic> <commit>` of each job that has `begun` or `passed`."""
         file = self.outside / name
         return file.read_text().splitlines() if file.exists() else []
@@ -99,18 +99,18 @@ def test_ten_changes_through_five_kills(ten: Ten) -> None:
     mark = 0
     for count, moment in zip(RELEASED, moments, strict=True):
         ten.release(count)
-        wait_for(f"{moment} builds begin", lambda at=mark + moment: len(ten.told("begun")) >= at)
+        wait_for(f"{moment} builds begin", lambda at=mark + moment: len(ten.lines_of("begun")) >= at)
         any_moment(chance, within_s=0.3)
         headgate.kill()
         assert len(ten.notes()) <= count, "the others hold: there is work left"
-        mark = len(ten.told("begun"))
+        mark = len(ten.lines_of("begun"))
         headgate.start()
     ten.release(10)
     notes = wait_for("every change has an end", lambda: found if len(found := ten.notes()) == 10 else {})
     landed = {topic for topic, note in notes.items() if "Landed on master as" in note}
     assert landed == {f"t{n}" for n in range(10) if n not in BROKEN}
     wait_for("the gate is empty", lambda: not headgate.items("gate"))
-    passed = set(ten.told("passed"))
+    passed = set(ten.lines_of("passed"))
     for project in PROJECTS:
         at = headgate.repositories.hub / project
         log = run_git("log", "--first-parent", "--merges", "--format=%s", "master", at=at).splitlines()

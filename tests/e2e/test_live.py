@@ -111,7 +111,7 @@ async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served
 
 
 @dataclass
-class Reach:
+class UnreachableStore:
     """Imitate a store that cannot be reached."""
 
     away_since_ms: int | None = NOW_MS - 12_000
@@ -120,13 +120,13 @@ class Reach:
 
 @dataclass
 class Sick:
-    availability: Reach
+    availability: UnreachableStore
 
 
 @pytest.mark.long
 async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served, page: Page) -> None:
     site, url = served
-    site.vitals = Sick(Reach())  # type: ignore[assignment]  # as far as pages ask of it
+    site.vitals = Sick(UnreachableStore())  # type: ignore[assignment]  # as far as pages ask of it
     for name in ("status", "builds"):
         await page.goto(f"{url}/t/example/{name}")
         await expect(page.locator("#link.stale")).to_have_text(re.compile("^the store is unreachable: as of .* ago$"))
@@ -159,11 +159,11 @@ async def test_who_is_at_a_row_stays_there_while_it_is_drawn_anew(served: Served
     _, url = served
     rows = {"n": 0}
 
-    async def told(route: Route) -> None:
+    async def answer(route: Route) -> None:
         rows["n"] += 1
         await route.fulfill(json=[{**SEMAPHORES[0], "name": f"s{n}"} for n in range(rows["n"] + 2)])
 
-    await page.route("**/api/**/semaphores", told)
+    await page.route("**/api/**/semaphores", answer)
     await page.clock.install()
     await page.goto(f"{url}/t/example/semaphores")
     await page.locator("main input[type=search]").fill("s")

@@ -39,11 +39,11 @@ def test_settings_of_a_job_for_its_output_and_projects_take_effect(headgate: Hea
     repositories.approve("code/lib", "base")
     repositories.approve("code/api", "topic")
 
-    def told() -> str:
+    def loud_note() -> str:
         note = repositories.note("code/api", commit)
         return note if "- loud" in note else ""
 
-    note = wait_for("the gate tells of it", told)
+    note = wait_for("the gate tells of it", loud_note)
     assert 'FAILURE its output matches failure-output: "tests: 1 FAILED"' in note
     assert "hello:1: warning: odd [loud]" in note and "- unit" in note
     assert "no effect" not in note, "which is nothing that a report tells"

@@ -120,9 +120,9 @@ def test_a_job_runs_on_two_labelled_machines_and_leaves_them_clean(headgate: Hea
         wait_for("the machines are clean", lambda: not any(trace.exists() for trace in traces))
         store = str(headgate.root / "state" / "headgate.sqlite")
         command = [str(Path(sys.executable).with_name("headgate")), "map", "tree", "--store", store, "/zuul/nodes"]
-        wait_for("nothing is claimed", lambda: "claims/" not in _said(command))
+        wait_for("nothing is claimed", lambda: "claims/" not in _output(command))
 
 
-def _said(command: list[str]) -> str:
+def _output(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr

@@ -63,7 +63,7 @@ def test_what_two_people_approve_lands_and_they_are_named(headgate: Headgate, mo
     wait_for("it lands", lambda: "Landed on master" in repositories.note("code/api", commit))
     note = repositories.note("code/api", commit)
     assert "Proposed by ada; approved by ada, grace, heinz." in note
-    wait_for("what was said of it is gone", lambda: not said_of(headgate))
+    wait_for("what was said of it is gone", lambda: not personal_refs(headgate))
     assert repositories.show("code/api", "a") == "x"
 
 
@@ -95,7 +95,7 @@ def test_pages_name_who_wrote_proposed_and_approved_a_change(
     expect(people).to_contain_text("by Ada · proposed by ada · approved by heinz, tony")
 
 
-def said_of(headgate: Headgate) -> list[str]:
+def personal_refs(headgate: Headgate) -> list[str]:
     hub = headgate.repositories.hub / "code/api"
     listed = subprocess.run(["git", "for-each-ref", "--format=%(refname)"], cwd=hub, capture_output=True, text=True)
     words = ("refs/approvals/", "refs/proposers/", "refs/for/")

@@ -16,11 +16,11 @@ API = "code/api"
 def note(headgate: Headgate, commit: str, *words: str) -> str:
     """Return the note of the commit, once all of this is in it."""
 
-    def told() -> str:
+    def note_with() -> str:
         found = headgate.repositories.note(API, commit)
         return found if all(word in found for word in words) else ""
 
-    return str(wait_for(f"a note says {words}", told))
+    return str(wait_for(f"a note says {words}", note_with))
 
 
 def in_the_gate(headgate: Headgate) -> list[str]:

@@ -103,11 +103,11 @@ def ended(headgate: Headgate, pipeline: str, ref: str = "") -> list[dict[str, An
 
 
 def note(headgate: Headgate, at: str, *words: str) -> str:
-    def told() -> str:
+    def note_with() -> str:
         found = headgate.repositories.note(API, at)
         return found if all(word in found for word in words) else ""
 
-    return str(wait_for(f"a note says {words}", told))
+    return str(wait_for(f"a note says {words}", note_with))
 
 
 def log(headgate: Headgate, buildset: dict[str, Any], job: str = "tell") -> str:

@@ -20,7 +20,7 @@ from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import wait_for
 
 from .headgate import SETTINGS, Headgate
-from .test_everybody import ASKED, AXE, SIZES
+from .test_everybody import AXE, AXE_RUN, SIZES
 from .test_logging_in import log_in, log_in_again
 from .test_pages import shoot
 
@@ -207,7 +207,7 @@ def looks_good(page: Page, gate: Headgate) -> None:
         shoot(page, f"review-{size}-talk")
         if AXE.exists():
             page.evaluate(AXE.read_text())
-            if found := page.evaluate(ASKED):
+            if found := page.evaluate(AXE_RUN):
                 wrong[size] = found
     assert not wrong, wrong
     page.set_viewport_size({"width": 1400, "height": 1000})

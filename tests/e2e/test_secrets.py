@@ -91,7 +91,7 @@ def either(headgate: Headgate, *words: str) -> str:
     return done.stdout + done.stderr
 
 
-def told(repositories: Repositories, commit: str, pipeline: str, project: str = "code/api") -> str:
+def note_section(repositories: Repositories, commit: str, pipeline: str, project: str = "code/api") -> str:
     return repositories.note(project, commit).partition(f"Headgate ({pipeline}):")[2]
 
 
@@ -118,7 +118,7 @@ def lands(repositories: Repositories, headgate: Headgate, topic: str, files: dic
     """Run the job that needs the secret."""
     commit = repositories.propose("code/api", topic, files)
     repositories.approve("code/api", topic)
-    note = wait_for(f"{topic} has an end", lambda: told(repositories, commit, "gate"))
+    note = wait_for(f"{topic} has an end", lambda: note_section(repositories, commit, "gate"))
     assert "Landed on master as" in note, note + headgate.log.read_text()
 
 
@@ -169,7 +169,7 @@ def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Pat
     try:
         commit = repositories.propose("code/api", "ship", {"README": "x\n"})
         repositories.approve("code/api", "ship")
-        note = wait_for("the change has an end", lambda: told(repositories, commit, "gate"))
+        note = wait_for("the change has an end", lambda: note_section(repositories, commit, "gate"))
         assert "Landed on master as" in note, note + headgate.log.read_text()
         found = wait_for(
             "the history has it", lambda: headgate.get("/api/tenant/example/builds?complete=true&job_name=publish")
@@ -184,10 +184,10 @@ def test_a_secret_reaches_the_job_that_may_use_it_and_nothing_else(tmp_path: Pat
 
         other = repositories.propose("code/lib", "steal", {"README": "x\n"})
         repositories.approve("code/lib", "steal")
-        note = wait_for("the other change has an end", lambda: told(repositories, other, "gate", "code/lib"))
+        note = wait_for("the other change has an end", lambda: note_section(repositories, other, "gate", "code/lib"))
         assert "its allowed-projects do not include it" in note
         early = repositories.propose("code/api", "early", {"zuul.yaml": (APP + secret).replace("noop", "publish")})
-        note = wait_for("the early change has an end", lambda: told(repositories, early, "check"))
+        note = wait_for("the early change has an end", lambda: note_section(repositories, early, "check"))
         assert "is post-review, but pipeline check is not" in note
     finally:
         assert headgate.stop() == 0

@@ -161,9 +161,9 @@ def _begun(stack: ExitStack, root: Path, url: str, command: Sequence[str]) -> Pr
     return program
 
 
-def _quiet(said: str) -> None:
-    assert "Traceback" not in said and PASSWORD not in said, said
-    assert len(said.splitlines()) <= 6, f"it is said once: {said}"
+def _quiet(output: str) -> None:
+    assert "Traceback" not in output and PASSWORD not in output, output
+    assert len(output.splitlines()) <= 6, f"it is said once: {output}"
 
 
 @pytest.mark.long

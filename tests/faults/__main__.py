@@ -62,9 +62,9 @@ async def run(root: Path, engine: str, names: Sequence[str], count: int) -> list
         return outcomes
 
 
-def main(asked: Sequence[str]) -> None:
-    engines = [name for name in ENGINES if name in asked] or list(ENGINES)
-    parts = [part for part in asked if part not in ENGINES] or [""]
+def main(names: Sequence[str]) -> None:
+    engines = [name for name in ENGINES if name in names] or list(ENGINES)
+    parts = [part for part in names if part not in ENGINES] or [""]
     names = [name for name in FAULTS if any(part in name for part in parts)]
     for engine in engines:
         with tempfile.TemporaryDirectory() as directory:

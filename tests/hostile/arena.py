@@ -140,7 +140,7 @@ class Arena:
     def approve(self, project: str, topic: str) -> None:
         self.repositories.approve(project, topic)
 
-    def told(self, project: str, commit: str, pipeline: str, deadline_s: float = LAND_S) -> str:
+    def note_section(self, project: str, commit: str, pipeline: str, deadline_s: float = LAND_S) -> str:
         """Return the pipeline's section of the note, once it exists."""
 
         def section() -> str:

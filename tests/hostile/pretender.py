@@ -36,18 +36,18 @@ class Pretender:
     claims: dict[str, Any] = field(default_factory=dict)
     userinfo: dict[str, Any] = field(default_factory=dict)
     answers: dict[str, bytes] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     going: threading.Event = field(default_factory=threading.Event)
     """While it is not set, requests get no answer."""
 
-    def said(self, **more: Any) -> dict[str, Any]:
+    def valid_claims(self, **more: Any) -> dict[str, Any]:
         """Return the claims of a valid token, and `more`."""
         now = int(time.time())
         good = {"iss": self.issuer, "aud": GATE, "sub": "ann", "iat": now, "exp": now + 600, "nonce": self.nonce}
         return {**good, "groups": ["ops"], **more}
 
     def token(self, key: Any = KEY, algorithm: str = "RS256", kid: str = "k1", **more: Any) -> str:
-        return jwt.encode(self.said(**more), key, algorithm, {"kid": kid})
+        return jwt.encode(self.valid_claims(**more), key, algorithm, {"kid": kid})
 
     def answer(self, path: str) -> bytes:
         """Return its answer, as JSON or not."""
@@ -77,7 +77,7 @@ def pretending() -> Iterator[Pretender]:
     class Answering(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            found.asked.append(self.path)
+            found.requested.append(self.path)
             found.going.wait()
             body = found.answer(self.path)
             self.send_response(200)

@@ -13,9 +13,9 @@ from .arena import ATTACKER, Arena
 def test_in_an_arena_without_an_attack_everybody_lands(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         commit = arena.attack("harmless", "#!/bin/sh\necho harmless\n")
-        assert "Build succeeded" in arena.told(ATTACKER, commit, "check")
+        assert "Build succeeded" in arena.note_section(ATTACKER, commit, "check")
         assert "harmless" in arena.job_log("example", "attack")
         assert not arena.landed(ATTACKER, "jobs/attack")
         arena.approve(ATTACKER, "harmless")
         assert arena.neighbours_land() > 0
-        assert "Landed on master" in arena.told(ATTACKER, commit, "gate")
+        assert "Landed on master" in arena.note_section(ATTACKER, commit, "gate")

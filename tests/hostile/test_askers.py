@@ -108,15 +108,17 @@ def test_readers_of_a_log_without_number_keep_nobody_waiting(tmp_path: Path) -> 
             there.setblocking(False)
             readers.append(there)
         waiting = {*readers}
-        wait_for("all are told", lambda: not waiting.difference_update(told(readers)) and not waiting)
+        wait_for("all are told", lambda: not waiting.difference_update(readable(readers)) and not waiting)
         began, messages = time.monotonic(), list[socket.socket]()
-        wait_for("they are told for a while", lambda: messages.extend(told(readers)) or time.monotonic() - began >= 3)
+        wait_for(
+            "they are told for a while", lambda: messages.extend(readable(readers)) or time.monotonic() - began >= 3
+        )
         took_s = time.monotonic() - began
         assert 0 < len(messages) / READERS < 6 * took_s, "each looks about three times a second, and usually ten times"
         arena.neighbours_land()
 
 
-def told(readers: list[socket.socket]) -> list[socket.socket]:
+def readable(readers: list[socket.socket]) -> list[socket.socket]:
     """Read from those that have data."""
     found = []
     for one in readers:

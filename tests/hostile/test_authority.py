@@ -52,7 +52,7 @@ for headers in DISGUISES:
 """
 
 
-def asked(url: str, body: Any, headers: dict[str, str] | None = None, method: str = "POST") -> int:
+def status_of(url: str, body: Any, headers: dict[str, str] | None = None, method: str = "POST") -> int:
     """Return the status of the answer."""
     told = {"Content-Type": "application/json", **(headers or {})}
     request = urllib.request.Request(url, json.dumps(body).encode(), told, method=method)
@@ -68,7 +68,7 @@ def test_a_job_that_asks_for_its_own_change_to_be_landed_is_refused(tmp_path: Pa
         body = {"pipeline": "gate", "change": "attack"}
         script = JOB.format(url=arena.headgate.url, path=ENQUEUE, body=body, root=arena.headgate.root)
         commit = arena.attack("attack", script)
-        assert "Build succeeded" in arena.told(ATTACKER, commit, "check")
+        assert "Build succeeded" in arena.note_section(ATTACKER, commit, "check")
         said = arena.job_log("example", "attack")
         assert ("answered 401" in said or "unreachable" in said) and "answered 200" not in said, said
         assert not arena.headgate.items("gate") and not arena.landed(ATTACKER, "jobs/attack")
@@ -86,11 +86,11 @@ def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(
                 path = path.replace("{kind:str}", "scheduler").replace("{name:str}", "x").replace("{zone:str}", "z")
                 (method,) = set(route.methods) - {"OPTIONS"}
                 for headers in disguises:
-                    answer = asked(url + path, {"pipeline": "gate", "state": "stopped"}, headers, method)
+                    answer = status_of(url + path, {"pipeline": "gate", "state": "stopped"}, headers, method)
                     none = path in ("/api/connection/x/payload", "/logout")  # no such forge; nobody can log in here
                     assert answer in ((404,) if none else (400, 401)), path
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
-        assert asked(url + ENQUEUE, {"pipeline": "gate", "change": "x"}, {"Authorization": "Bearer guessed"}) == 401
+        assert status_of(url + ENQUEUE, {"pipeline": "gate", "change": "x"}, {"Authorization": "Bearer guessed"}) == 401
         wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
         arena.propose(ATTACKER, "wanted", {"wanted": "x\n"})
         command = [str(Path(sys.executable).with_name("headgate")), "promote", "--url", url, "--tenant", "example"]
@@ -146,7 +146,7 @@ def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing
         body = {"pipeline": "check", "change": "none"}
         operator = (arena.looked_at().headgate.root / "state/token").read_text().strip()
         long, life_s = jwt.encode(claims, SECRET, "HS256"), 2
-        while asked(place, body, borne(short := jwt.encode(expiring(claims, life_s), SECRET, "HS256"))) != 404:
+        while status_of(place, body, borne(short := jwt.encode(expiring(claims, life_s), SECRET, "HS256"))) != 404:
             life_s *= 2  # the machine is slow
             assert life_s < 300, "ann is somebody, and there is no such change"
         labelled = {
@@ -154,17 +154,17 @@ def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing
             "- project: {check: {jobs: [attack]}}\n"
         }
         commit = arena.propose(ATTACKER, "label", labelled)
-        assert "may not use the label 'secret-board'" in arena.told(ATTACKER, commit, "check")
+        assert "may not use the label 'secret-board'" in arena.note_section(ATTACKER, commit, "check")
         for used in (jwt.encode({**claims, "exp": now - 1}, SECRET, "HS256"), jwt.encode(claims, "", "none")):
-            assert asked(place, body, borne(used)) == 401
-        wait_for("it has expired", lambda: asked(place, body, borne(short)) == 401)
-        assert asked(place, body, borne(long)) == 404 and asked(place, body, borne(operator)) == 404
+            assert status_of(place, body, borne(used)) == 401
+        wait_for("it has expired", lambda: status_of(place, body, borne(short)) == 401)
+        assert status_of(place, body, borne(long)) == 404 and status_of(place, body, borne(operator)) == 404
         arena.headgate.stop()
         tenants.write_text(tenants.read_text().replace(admins, ""))
         (tmp_path / "state/token").unlink()
         arena.headgate.start()
         place = f"{arena.looked_at().headgate.url}{ENQUEUE}"
-        assert asked(place, body, borne(long)) == 403, "the rule was taken back"
-        assert asked(place, body, borne(operator)) == 401, "and so was the operator's token"
-        assert asked(place, body, borne((tmp_path / "state/token").read_text().strip())) == 404
+        assert status_of(place, body, borne(long)) == 403, "the rule was taken back"
+        assert status_of(place, body, borne(operator)) == 401, "and so was the operator's token"
+        assert status_of(place, body, borne((tmp_path / "state/token").read_text().strip())) == 404
         assert arena.neighbours_land() > 0

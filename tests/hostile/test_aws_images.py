@@ -69,7 +69,7 @@ async def test_a_bucket_that_is_no_name_is_never_called(ground: AwsImagesGround,
 
 
 @pytest.mark.parametrize(
-    ("content", "method", "format", "told"),
+    ("content", "method", "format", "message"),
     [
         (CONTENT, "snapshot", "vhdx", "AWS imports no vhdx by snapshot; it takes raw, vhd, vmdk"),
         (CONTENT, "image", "qcow2", "AWS imports no qcow2 by image"),
@@ -82,11 +82,11 @@ async def test_a_bucket_that_is_no_name_is_never_called(ground: AwsImagesGround,
     ],
 )
 async def test_a_file_that_aws_does_not_take_is_not_sent(
-    ground: AwsImagesGround, images: AwsImages, file: Path, content: bytes, method: str, format: str, told: str
+    ground: AwsImagesGround, images: AwsImages, file: Path, content: bytes, method: str, format: str, message: str
 ) -> None:
     file.write_bytes(content)
     one = wanted(ground, content, import_method=method, image_format=format)
-    with pytest.raises(LaunchFailed, match=told):
+    with pytest.raises(LaunchFailed, match=message):
         await sent(images, one, file)
     assert await images.withdraw(one, {}) and ground.objects() == {}
     assert not [asked for asked in ground.faults.requests if asked.method == "PUT"]
@@ -143,7 +143,7 @@ async def test_an_answer_of_the_bucket_that_makes_no_sense_is_no_answer(
 ) -> None:
     """S3 answers 200 even before it knows that it cannot join all parts into one object."""
     one = wanted(ground)
-    ground.faults.always(answers(200, body), lambda asked: asked.method == "POST" and asked.path != "/")
+    ground.faults.always(answers(200, body), lambda received: received.method == "POST" and received.path != "/")
     await images.send(one, {}, file)
     with pytest.raises(CloudUnavailable):
         while True:

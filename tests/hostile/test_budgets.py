@@ -111,7 +111,7 @@ def test_nothing_that_is_too_large_stops_the_others(arena: Arena) -> None:
     told = {name: arena.propose(ATTACKER, f"x-{name}", {"zuul.yaml": text}) for name, (text, _) in ATTACKS.items()}
     took_s = arena.neighbours_land()
     for name, (_, why) in ATTACKS.items():
-        note = arena.told(ATTACKER, told[name], "check")
+        note = arena.note_section(ATTACKER, told[name], "check")
         assert why in note and "zuul.yaml" in note, f"{name}: {note[:2_000]}"
     longest_s = pulse.end()
     print(f"neighbours took {took_s:.1f} s; the loop stood still for {longest_s:.2f} s")
@@ -124,5 +124,5 @@ def test_variables_that_come_to_gigabytes_fail_their_build_alone(arena: Arena) -
     own = "- job: {name: attack, run: jobs/unit, include-vars: [vars.yaml]}\n- project: {check: {jobs: [attack]}}\n"
     commit = arena.propose(ATTACKER, "variables", {"zuul.yaml": own, "vars.yaml": bomb("abcdefghijkl")})
     arena.neighbours_land()
-    note = arena.told(ATTACKER, commit, "check")
+    note = arena.note_section(ATTACKER, commit, "check")
     assert "cannot be included" in note and "more than" in note, note

@@ -90,7 +90,7 @@ def test_a_job_reaches_no_process_but_its_own(tmp_path: Path) -> None:
         pids = [executor.pid, *(p.pid for p in executor.children(recursive=True))]
         arena.attack("reach", ATTACK.replace("PIDS.split()", f"{' '.join(map(str, pids))!r}.split()"))
         arena.neighbours_land()
-        log = str(wait_for("the attack has begun to kill", lambda: _said(logs, "| KILLING")))
+        log = str(wait_for("the attack has begun to kill", lambda: _log_with(logs, "| KILLING")))
         assert "| REACHED" not in log, log
         seen = re.search(r"SEEN \[(.*)\]", log)
         assert victim.is_running() and executor.is_running() and (seen is None or len(seen[1].split(",")) < 20)
@@ -127,7 +127,7 @@ def _waiting(executor: psutil.Process) -> psutil.Process | None:
     return None
 
 
-def _said(logs: Path, words: str) -> str:
+def _log_with(logs: Path, words: str) -> str:
     for file in logs.glob("*/job-output.txt"):
         text = file.read_text(errors="replace")
         if words in text:

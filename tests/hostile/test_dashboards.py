@@ -64,12 +64,12 @@ async def test_what_a_browser_keeps_counts_for_no_dashboard() -> None:
 def test_an_origin_is_read_as_browsers_write_it(tmp_path: Path) -> None:
     file = tmp_path / "headgate.conf"
 
-    def said(text: str) -> frozenset[str]:
+    def dashboards_in(text: str) -> frozenset[str]:
         file.write_text(f"[web]\ndashboards = {text}\n")
         return dashboards_of(read(file))
 
-    assert said("") == frozenset()
-    both = said("https://Zuul.Example:443/ http://[::1]:80 https://zuul.example:8443")
+    assert dashboards_in("") == frozenset()
+    both = dashboards_in("https://Zuul.Example:443/ http://[::1]:80 https://zuul.example:8443")
     assert both == {"https://zuul.example", "http://[::1]", DASHBOARD}
     for wrong in (
         "*",
@@ -84,4 +84,4 @@ def test_an_origin_is_read_as_browsers_write_it(tmp_path: Path) -> None:
         with pytest.raises(
             UserError, match=r"\[web\] dashboards: .* is not an origin|dashboards is a URL with an invalid host or port"
         ):
-            said(wrong)
+            dashboards_in(wrong)

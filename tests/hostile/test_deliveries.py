@@ -52,7 +52,7 @@ async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_has_its_for
             assert answer.status_code == 200
         await here.checked(pull)
         await until("what was answered goes", lambda: waiting(here.gate.context) == 0)
-        assert here.results("check") == ["SUCCESS"] and len(pull.said) == 1
+        assert here.results("check") == ["SUCCESS"] and len(pull.messages) == 1
 
 
 async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ secret_key_file = {bucket}
         ]  # fmt: skip
         text = SEARCH.format(treasure=TREASURE, files=" ".join(str(path) for path in hidden), root=root)
         commit = arena.attack("search", text)
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         arena.neighbours_land()
         log = arena.job_log("example", "attack")
     said = [line.partition(" | ")[2] for line in log.splitlines()]
@@ -166,7 +166,7 @@ def test_the_kernel_refuses_what_no_build_needs(tmp_path: Path) -> None:
     around a system call filter."""
     with Arena(tmp_path) as arena:
         commit = arena.attack("calls", CALLS)
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         arena.neighbours_land()
         log = arena.job_log("example", "attack")
     assert "| through all" in log
@@ -189,7 +189,7 @@ def test_another_user_of_the_machine_reads_nothing(tmp_path: Path) -> None:
     (state / "history.sqlite").touch(0o644)
     with Arena(tmp_path) as arena:
         commit = arena.attack("plain", "#!/bin/sh\necho said\n")
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         arena.neighbours_land()
         assert "said" in arena.job_log("example", "attack")
         look = "find $0 -readable 2>/dev/null; cat $0/*.sqlite $0/logs/*/* $0/token"
@@ -237,7 +237,7 @@ def test_what_a_job_without_a_umask_leaves_is_open_to_nobody(tmp_path: Path) -> 
             done = subprocess.run([*nobody, "sh", "-c", reach], capture_output=True, text=True, check=False)
             assert done.returncode != 0 and not done.stdout, reach
         assert arena.neighbours_land() > 0
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         (kept,) = logs.glob("*/open/shell")
         for file in (logs, *logs.rglob("*")):
             found = file.stat()

@@ -80,14 +80,14 @@ async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_bei
         name, can = "far", Abilities()
 
         def __init__(self) -> None:
-            self.asked: list[str] = []
+            self.requested: list[str] = []
             self.away = False
 
         def named(self, url: str) -> str:
             return url.removeprefix("https://")
 
         async def look_up(self, key: str) -> ChangeState | None:
-            self.asked.append(key)
+            self.requested.append(key)
             if self.away:
                 raise ReporterAway("it is down")
             return None
@@ -105,13 +105,13 @@ async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_bei
     )
     both = [needed.completed(evil), needed.completed(good)]
     await needed.looked_up(both)
-    assert len(far.asked) == LOOKED_UP_MAX and "x/good#1" not in far.asked
+    assert len(far.requested) == LOOKED_UP_MAX and "x/good#1" not in far.requested
     await needed.looked_up(both)
-    assert "x/good#1" in far.asked
-    far.asked.clear()
+    assert "x/good#1" in far.requested
+    far.requested.clear()
     far.away = True
     await needed.looked_up(both)
-    assert len(far.asked) == 1, "who does not answer is not asked fifty times"
+    assert len(far.requested) == 1, "who does not answer is not asked fifty times"
 
 
 async def test_what_is_moved_to_another_branch_after_its_test_does_not_land_there(here: Ground) -> None:

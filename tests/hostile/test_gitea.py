@@ -97,7 +97,7 @@ async def test_long_comments_of_strangers_delay_nothing(here: Ground, monkeypatc
         here.hub.world.clock.advance(5)
         here.bob.comment(pull, "recheck")
         await here.settled()
-        assert gate.told.count("pull_request.comment") == 1
+        assert gate.reported.count("pull_request.comment") == 1
     await here.forge.report(outbox_message(pull, "success"))
     assert len(pull.comments) == 3
 
@@ -123,9 +123,9 @@ async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
     here.ada.push(here.repository, "release", {"b.txt": "1\n"})
     pull, whole = opened(here), here.client.write
 
-    async def write(method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:
+    async def write(method: str, key: ForgeKey, path: str, body: Any = None) -> ForgeResponse:
         here.ada.edit(pull, base="release")
-        return await whole(method, key, path, said)
+        return await whole(method, key, path, body)
 
     asked = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)

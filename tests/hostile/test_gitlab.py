@@ -84,7 +84,7 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
         await gate.until(lambda: "one" in gate.answered)
         asked = len(here.hub.server.log) - before
     assert asked <= 2 * 3, "what waits while it is looked is one look"
-    assert gate.told.count("gl_merge_request.opened") == 1
+    assert gate.reported.count("gl_merge_request.opened") == 1
 
 
 async def test_what_a_job_prints_orders_nothing_of_gitlab(here: Ground) -> None:
@@ -113,7 +113,7 @@ async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
         for _ in range(100):
             here.eve.comment(one, "recheck")
         await here.settled()
-        assert gate.told.count("gl_merge_request.comment") == 100
+        assert gate.reported.count("gl_merge_request.comment") == 100
         assert not any(starts(event) for event in gate.events)
         asked = [call for call in here.hub.server.log if call.template.endswith("/members/all/{user}")]
         assert len(asked) <= 2, "of ada and eve"

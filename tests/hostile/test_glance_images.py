@@ -23,7 +23,7 @@ def wanted(content: bytes = b"", format: str = "qcow2", **tags: str) -> WantedIm
 
 
 @pytest.mark.parametrize(
-    ("content", "format", "told"),
+    ("content", "format", "message"),
     [
         (disk(backing=112) + b"/etc/shadow", "qcow2", "backing file"),
         (disk(features=4), "qcow2", "data in another file"),
@@ -36,14 +36,14 @@ def wanted(content: bytes = b"", format: str = "qcow2", **tags: str) -> WantedIm
     ],
 )
 async def test_a_disk_that_is_another_or_names_a_file_of_the_cloud_is_not_sent(
-    ground: OpenStackGround, images: GlanceImages, tmp_path: Path, content: bytes, format: str, told: str
+    ground: OpenStackGround, images: GlanceImages, tmp_path: Path, content: bytes, format: str, message: str
 ) -> None:
     file, one = tmp_path / "image", wanted(content, format)
     file.write_bytes(content)
     first = await images.send(one, {}, None)
-    with pytest.raises(LaunchFailed, match=told):
+    with pytest.raises(LaunchFailed, match=message):
         await images.send(one, first.state, file)
-    assert ground.faults.count(lambda asked: asked.method == "PUT") == 0
+    assert ground.faults.count(lambda received: received.method == "PUT") == 0
 
 
 async def test_a_tag_says_nothing_that_glance_says_itself(images: GlanceImages, glance: Glance) -> None:

@@ -40,7 +40,7 @@ def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Pat
             files = {"zuul.yaml": OWN % job, "returns": RETURNS}
             asked.append(arena.propose(ATTACKER, f"odd{number}", files))
         for commit in asked:
-            arena.told(ATTACKER, commit, "check")
+            arena.note_section(ATTACKER, commit, "check")
         arena.neighbours_land()
         for tenant, project in zip(("example", "other"), NEIGHBOURS, strict=True):
             place = f"/api/tenant/{tenant}/builds?complete=true&project={project}&pipeline=gate"

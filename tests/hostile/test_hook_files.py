@@ -12,7 +12,7 @@ from headgate.base.errors import UserError
 from headgate.cli.hook import MARKS, install_hook, install_poke
 from headgate.testing.repositories import Repositories
 
-SAID = "root:x:0:0\n"
+CONTENT = "root:x:0:0\n"
 OURS = f"#!/bin/sh\n# {MARKS['update']}\n"
 NAMES = ("update", "poke", "post-receive", "headgate-poke")
 
@@ -29,13 +29,13 @@ def test_no_link_that_is_planted_in_a_repository_is_written_through(
     install: Callable[[Path], Path], at: Path, tmp_path: Path
 ) -> None:
     victim = tmp_path / "passwd"
-    victim.write_text(SAID)
+    victim.write_text(CONTENT)
     victim.chmod(0o644)
     hooks = at / "hooks"
     for name in NAMES:  # the former files, by name
         (hooks / f".{name}.new").symlink_to(victim)
     made = install(at)
-    assert victim.read_text() == SAID and victim.stat().st_mode & 0o777 == 0o644
+    assert victim.read_text() == CONTENT and victim.stat().st_mode & 0o777 == 0o644
     assert made.is_file() and not made.is_symlink()
     made.unlink()
     made.symlink_to(victim)
@@ -44,7 +44,7 @@ def test_no_link_that_is_planted_in_a_repository_is_written_through(
         assert not made.is_symlink()
     except UserError as refused:
         assert "already exists, and it is not Headgate's" in str(refused)
-    assert victim.read_text() == SAID
+    assert victim.read_text() == CONTENT
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a link of somebody else is made by root alone")

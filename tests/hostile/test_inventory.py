@@ -58,7 +58,7 @@ async def test_a_search_for_everything_delays_nobody() -> None:
         backend.read = 0
         look()
 
-        async def asked(**question: Any) -> Any:
+        async def search(**question: Any) -> Any:
             try:
                 return await broad.Search(**question)
             except grpc.aio.AioRpcError as error:
@@ -66,9 +66,9 @@ async def test_a_search_for_everything_delays_nobody() -> None:
                 return None
 
         answers = await asyncio.gather(
-            *(asked(any=[one], limit=1_000, with_count=True) for one in (both, dense, v1.Filter())),
-            *(asked(any=[dense] * 10, sort=[v1.Sort(field="properties.left")]) for _ in range(2)),
-            asked(any=[v1.Filter(uuids=[f"{n:032x}" for n in range(1_000)])] * 10),
+            *(search(any=[one], limit=1_000, with_count=True) for one in (both, dense, v1.Filter())),
+            *(search(any=[dense] * 10, sort=[v1.Sort(field="properties.left")]) for _ in range(2)),
+            search(any=[v1.Filter(uuids=[f"{n:032x}" for n in range(1_000)])] * 10),
         )
         ended = True
         assert most <= 2 * PORTION_MAX + OTHERS, most

@@ -130,7 +130,7 @@ def test_a_job_that_takes_all_fails_alone_and_says_why(tmp_path: Path, kind: str
             ATTACKER, "greedy", {"zuul.yaml": said, **{f"jobs/{name}": text for name, (text, _) in attacks.items()}}
         )
         arena.neighbours_land()
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         for name, (_, words) in attacks.items():
             log = arena.job_log("example", name)
             assert re.search(words, log), f"{name}:\n{log[-3000:]}"

@@ -56,10 +56,10 @@ def test_what_is_permitted_is_used(host: str) -> None:
     assert not StaticPermits.read("rack", {}).refusal((THEIRS,), {"name": host}), "who says nothing permits all"
 
 
-@pytest.mark.parametrize("said", ["10.0.0.7/8", "10.0.0.0/64", "host:22", "me@host", "a,b", "-x"])
-def test_what_permits_nothing_that_there_is_is_an_error_of_the_settings(said: str) -> None:
+@pytest.mark.parametrize("hosts", ["10.0.0.7/8", "10.0.0.0/64", "host:22", "me@host", "a,b", "-x"])
+def test_what_permits_nothing_that_there_is_is_an_error_of_the_settings(hosts: str) -> None:
     with pytest.raises(UserError, match="hosts: "):
-        connect(STATIC, CloudDriverOptions("rack", {"hosts": said}, Path()))
+        connect(STATIC, CloudDriverOptions("rack", {"hosts": hosts}, Path()))
 
 
 def test_a_section_of_another_project_lists_nothing_in_the_name_of_a_trusted_one() -> None:

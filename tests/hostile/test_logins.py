@@ -160,7 +160,7 @@ async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visit
         assert answer.status_code == 400 and "another login" in answer.text and not visitor.cookie
     assert "access_denied" in (await visitor.comes_back(begun, error="access_denied")).text
     assert (await visitor.comes_back(begun, iss="http://127.0.0.1:1")).status_code == 400, "of another provider"
-    assert "/token" not in visitor.provider.asked
+    assert "/token" not in visitor.provider.requested
     assert "belongs to another login" in (await visitor.comes_back(begun)).text, (
         "the nonce is that of the other browser"
     )
@@ -212,11 +212,11 @@ async def test_no_token_logs_in_that_the_provider_did_not_make_for_this_login(vi
             assert (await visitor.browser.get(STATUS, headers=bearer)).status_code == 401
     provider.claims = {}
     for made in (
-        lambda: unsigned(provider.said()),
-        lambda: by_secret(provider.said(), PEM),
-        lambda: by_secret(provider.said(), PEM.strip()),
-        lambda: by_secret(provider.said(), GATE.encode()),
-        lambda: by_secret(provider.said(), b""),
+        lambda: unsigned(provider.valid_claims()),
+        lambda: by_secret(provider.valid_claims(), PEM),
+        lambda: by_secret(provider.valid_claims(), PEM.strip()),
+        lambda: by_secret(provider.valid_claims(), GATE.encode()),
+        lambda: by_secret(provider.valid_claims(), b""),
         lambda: provider.token(OTHER_KEY),
         lambda: provider.token(OTHER_KEY, kid="nobody's"),
         lambda: provider.token(KEY, "RS512"),
@@ -268,14 +268,14 @@ async def test_a_provider_that_is_away_slow_or_verbose_delays_nobody(visitor: Vi
     provider.going.set()
     assert (await begun).status_code == 303
     await waits
-    before, known = provider.asked.count("/jwks"), visitor.site.access.realms[0].authenticator.provider
+    before, known = provider.requested.count("/jwks"), visitor.site.access.realms[0].authenticator.provider
     assert known is not None
     moment = known.now_s()
     known.now_s = lambda: moment
     for n in range(20):
         asked = {"Authorization": f"Bearer {provider.token(kid=f'unknown-{n}')}"}
         assert (await stranger.get(STATUS, headers=asked)).status_code == 401
-    assert provider.asked.count("/jwks") - before <= 1, "it is not asked for each"
+    assert provider.requested.count("/jwks") - before <= 1, "it is not asked for each"
     await stranger.aclose()
 
 

@@ -92,18 +92,18 @@ async def test_misbehaving_machines_are_not_used_and_delay_no_other(
         assert not [child for child in ours.children() if child.name() == "ssh"]
 
 
-@pytest.mark.parametrize("said", ["ssh", "true"])
+@pytest.mark.parametrize("probe", ["ssh", "true"])
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_a_probe_of_what_is_no_machine_ends_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, probe: str
 ) -> None:
     """Speaking ssh is enough for the default probe; a command must succeed."""
-    believed = said == "ssh" and kind in ("late", "garbage")
+    believed = probe == "ssh" and kind in ("late", "garbage")
     monkeypatch.setattr(ssh, "BANNER_MAX_S", DEADLINE_S if believed else 1.0)
     monkeypatch.setattr(ssh, "PROBE_MAX_S", 1.0)
     lab, ours = Lab(tmp_path / "lab"), psutil.Process()
     with serving(SERVERS[kind]) as there:
-        used_bytes, machine = ours.memory_info().rss, Machine("evil", {**lab.properties(there), "probe": said}, {}, "")
+        used_bytes, machine = ours.memory_info().rss, Machine("evil", {**lab.properties(there), "probe": probe}, {}, "")
         if believed:
             await SshProvider().probe(machine)
             return

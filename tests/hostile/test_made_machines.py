@@ -36,19 +36,19 @@ GUARD = "/guard"
 class Stubborn(Sky):
     """Refuse to delete some machines."""
 
-    kept: set[str] = field(default_factory=set)
+    undeletable: set[str] = field(default_factory=set)
     refuses: bool = True
     """Refuse openly; otherwise claim that the deletion is in progress."""
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
 
     async def advance(self, wanted: MachineSpec, state: State) -> MachinePending | Made:
         """Make the machine like any cloud."""
-        self.asked.append(wanted.node)
+        self.requested.append(wanted.node)
         return await Sky.advance(self, wanted, state)
 
     async def remove(self, wanted: MachineSpec, state: State) -> bool:
         """Keep it."""
-        if wanted.node not in self.kept:
+        if wanted.node not in self.undeletable:
             return await Sky.remove(self, wanted, state)
         await asyncio.sleep(0.1)
         if self.refuses:
@@ -57,7 +57,7 @@ class Stubborn(Sky):
 
     async def delete(self, provider: Mapping[str, Any], resource: Resource) -> None:
         """Keep it."""
-        if resource.id in self.kept:
+        if resource.id in self.undeletable:
             raise LaunchFailed("it is protected against termination")
         await Sky.delete(self, provider, resource)
 
@@ -142,8 +142,8 @@ async def _walked(walk: Callable[[SimulatedMachines], Awaitable[None]]) -> None:
         await asyncio.gather(walking, running, reading, return_exceptions=True)
 
 
-def provider(*labels: FlatLabel, name: str = "p/one", **said: Any) -> FlatProvider:
-    return FlatProvider(name, "sky", "sky", labels, settings=said)
+def provider(*labels: FlatLabel, name: str = "p/one", **settings: Any) -> FlatProvider:
+    return FlatProvider(name, "sky", "sky", labels, settings=settings)
 
 
 def leftover(id: str, state: str = "used", **more: Any) -> MadeNode:
@@ -158,7 +158,7 @@ def leftover(id: str, state: str = "used", **more: Any) -> MadeNode:
 @simulated_machines
 async def test_machines_that_never_go_keep_nobody_waiting(simulated: SimulatedMachines) -> None:
     many = [f"stuck{number}" for number in range(120)]
-    simulated.sky.kept, simulated.sky.refuses = {*many, "protected"}, False
+    simulated.sky.undeletable, simulated.sky.refuses = {*many, "protected"}, False
     await simulated.have(*(leftover(one) for one in many))
     await simulated.tell("t", provider(label("small")))
     await asyncio.sleep(120)
@@ -171,8 +171,8 @@ async def test_machines_that_never_go_keep_nobody_waiting(simulated: SimulatedMa
 async def test_one_that_is_protected_keeps_no_other_from_going(simulated: SimulatedMachines) -> None:
     for place in ("a", "b"):
         await simulated.sky.advance(MachineSpec(place, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: place}), {})
-    (first, second), simulated.sky.asked = simulated.sky.instances, []
-    simulated.sky.kept = {first, "held"}
+    (first, second), simulated.sky.requested = simulated.sky.instances, []
+    simulated.sky.undeletable = {first, "held"}
     await simulated.have(leftover("held"))
     await simulated.tell("t", provider(label("small")))
     await asyncio.sleep(300)
@@ -193,7 +193,7 @@ async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_sa
     assert {(one.settings["provider"]["region"], one.state) for one in simulated.nodes()} == {
         (w, "ready") for w in ("here", "there")
     }
-    assert len(simulated.nodes()) == len(set(simulated.sky.asked)) == 2, "none was made in vain"
+    assert len(simulated.nodes()) == len(set(simulated.sky.requested)) == 2, "none was made in vain"
     await simulated.ask("small")
     assert await simulated.answered() == ""
     (given,) = (one for one in simulated.nodes() if one.request)
@@ -219,7 +219,7 @@ def test_no_machine_is_reached_in_a_way_that_is_the_executors_own(how: str) -> N
         await simulated.tell("t", provider(FlatLabel("small", {"name": "small"}, image, {}, digest="x")))
         await simulated.ask("small")
         assert "connection-type must be one of ssh, winrm" in await simulated.answered()
-        assert simulated.sky.asked == []
+        assert simulated.sky.requested == []
 
     walk()
 

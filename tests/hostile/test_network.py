@@ -20,14 +20,14 @@ from tests.waiting import wait_for
 from .arena import ATTACKER, Arena
 from .ordinary import may_tunnel, play_as_ordinary_user
 
-TOLD = "HEADGATE_TEST_WORLD"
+WORLD_VARIABLE = "HEADGATE_TEST_WORLD"
 """The outside world that root has made for an ordinary user's play."""
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 and TOLD not in os.environ, reason="needs root, who makes the world outside"
+    os.geteuid() != 0 and WORLD_VARIABLE not in os.environ, reason="needs root, who makes the world outside"
 )
 
-REACH = """#!/usr/bin/env python3
+PROBE_SCRIPT = """#!/usr/bin/env python3
 import concurrent.futures, ctypes, os, re, socket, subprocess, sys
 
 def said(place):
@@ -133,7 +133,7 @@ with socket.create_server(("::", 4321), family=socket.AF_INET6, dualstack_ipv6=T
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    with World(os.environ.get(TOLD, "")) as made:
+    with World(os.environ.get(WORLD_VARIABLE, "")) as made:
         yield made
 
 
@@ -167,7 +167,7 @@ def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world:
         for place in (outside, *outside6, f"[{world.metadata6}]:{world.port}"):
             assert greeted(place), f"this machine itself reaches {place}"
         reached = [*([outside] if may_tunnel() else []), *(outside6 if os.geteuid() == 0 else [])]
-        script = REACH.format(
+        script = PROBE_SCRIPT.format(
             places=[outside, *outside6, *denied], outside=reached, ports=(here, page),
             pages=[place for place in denied if place.endswith(f":{page}")],
             abstract=abstract.getsockname(), gateway=world.gateway, programs=PROGRAMS, udp=udp.getsockname()[1],
@@ -175,7 +175,7 @@ def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world:
         )  # fmt: skip
         commit = arena.attack("reach", script)
         arena.neighbours_land()
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         log = next(text for file in logs.glob("*/job-output.txt") if "| END" in (text := file.read_text()))
         assert listening and bool(neighbours) == may_tunnel()
     allowed = {outside} if may_tunnel() else set()
@@ -209,4 +209,4 @@ def _listening(logs: Path) -> Iterator[str]:
 @pytest.mark.skipif(shutil.which("pasta") is None and shutil.which("slirp4netns") is None, reason="needs passt")
 def test_nor_does_a_job_of_an_ordinary_user_s_executor(world: World, tunnels: bool) -> None:
     test = "test_network.py::test_a_job_reaches_the_world_and_nothing_of_the_fleet"
-    play_as_ordinary_user(test, tunnels=tunnels, **{TOLD: world.tell()})
+    play_as_ordinary_user(test, tunnels=tunnels, **{WORLD_VARIABLE: world.tell()})

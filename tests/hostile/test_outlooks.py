@@ -38,15 +38,17 @@ TENANTS = """
 """
 
 
-async def asked(client: httpx.AsyncClient, tenant: str, project: str, topic: str, needs: int) -> dict[str, Any]:
+async def description_of(
+    client: httpx.AsyncClient, tenant: str, project: str, topic: str, needs: int
+) -> dict[str, Any]:
     """Return the description of a change once this many dependencies in both directions are known."""
 
-    async def told() -> dict[str, Any]:
+    async def description() -> dict[str, Any]:
         answer = await client.get(f"/api/tenant/{tenant}/change", params={"project": project, "change": topic})
         found: dict[str, Any] = answer.json()
         return found if answer.status_code == 200 and len(found["needs"]) + len(found["needed_by"]) >= needs else {}
 
-    return await until(f"{topic} is told with {needs} others", told)
+    return await until(f"{topic} is told with {needs} others", description)
 
 
 async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path, monkeypatch: Any) -> None:
@@ -70,20 +72,20 @@ async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path,
             behind = "hush\n\n" + base.format("code/open/master/probe")
             repositories.propose("code/secret", "behind", {"d": "1\n"}, behind)
 
-            own = await asked(client, "other", "code/secret", "behind", 1)
+            own = await description_of(client, "other", "code/secret", "behind", 1)
             assert [one["state"] for one in own["needs"]] == ["unknown"], "what that needs is not told, either"
-            inner = await asked(client, "other", "code/secret", "named", 1)
+            inner = await description_of(client, "other", "code/secret", "named", 1)
             assert [one["ref"]["topic"] for one in inner["needs"]] == ["deepest"], "to whom it belongs it is told"
-            told = await asked(client, "example", "code/open", "probe", 1)
+            told = await description_of(client, "example", "code/open", "probe", 1)
             (needed,) = told["needs"]
             assert (needed["state"], needed["ref"]) == ("unknown", None)
             assert (needed["key"], told["needed_by"]) == ("git.example/code/secret/master/named", [])
 
             counted, real = list[str](), history.reset_costs
 
-            async def costs(tenant: str, *asked: Any) -> Any:
+            async def costs(tenant: str, *arguments: Any) -> Any:
                 counted.append(tenant)
-                return await real(tenant, *asked)
+                return await real(tenant, *arguments)
 
             monkeypatch.setattr(history, "reset_costs", costs)
             monkeypatch.setattr("headgate.web.routes.changes.COSTS_MS", 1 << 40)

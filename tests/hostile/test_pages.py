@@ -85,7 +85,7 @@ FREEZE = "freeze?project=code/api&branch=master&pipeline=gate&job="
 async def test_names_are_text_and_long_lists_are_drawn_in_pages(served: tuple[Site, str], page: Page) -> None:
     _, url = served
 
-    async def told(route: Route) -> None:
+    async def answer(route: Route) -> None:
         address = route.request.url.partition("?")[0]
         name = "explain" if "/explain-job/" in address else address.rpartition("/")[2]
         if name in ANSWERS:
@@ -93,7 +93,7 @@ async def test_names_are_text_and_long_lists_are_drawn_in_pages(served: tuple[Si
         else:
             await route.continue_()
 
-    await page.route("**/api/tenant/**", told)
+    await page.route("**/api/tenant/**", answer)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     for name in ("semaphores", "nodes", "requests", "providers", "events", FREEZE):

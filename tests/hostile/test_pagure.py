@@ -143,10 +143,10 @@ async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
     """Pagure merges the current head, whatever it is."""
     pull, whole = opened(here), here.client.write
 
-    async def write(method: str, key: ForgeKey, path: str, said: Any = None) -> ForgeResponse:
+    async def write(method: str, key: ForgeKey, path: str, body: Any = None) -> ForgeResponse:
         if path.endswith("/merge"):
             here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
-        return await whole(method, key, path, said)
+        return await whole(method, key, path, body)
 
     asked = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)

@@ -50,9 +50,9 @@ def test_no_pattern_of_a_proposal_keeps_anybody_waiting(tmp_path: Path) -> None:
             told[name] = arena.propose(ATTACKER, f"pattern-{name}", {"zuul.yaml": text, **files})
         assert arena.neighbours_land() < 90
         for name, fitting in (("files", []), ("branches", ["p5"]), ("sections", [])):
-            note = arena.told(ATTACKER, told[name], "check")
+            note = arena.note_section(ATTACKER, told[name], "check")
             assert "- unit " in note and re.findall(r"^- (p\d+) ", note, re.MULTILINE) == fitting, f"{name}: {note}"
         for name in ("untold", "irrelevant", "many"):
-            note = arena.told(ATTACKER, told[name], "check")
+            note = arena.note_section(ATTACKER, told[name], "check")
             assert "steps; write a simpler pattern" in note and "(a*)*" in note and "zuul.yaml" in note, note
         assert arena.neighbours_land() < 90

@@ -248,7 +248,7 @@ def test_a_slow_peer_is_not_waited_for(tmp_path: Path) -> None:
                 else:
                     raise AssertionError("it is kept for ever")
         commit = arena.propose(ATTACKER, "after", {"after": "x\n"})
-        assert arena.told(ATTACKER, commit, "check")
+        assert arena.note_section(ATTACKER, commit, "check")
 
 
 def _broken(there: socket.socket) -> BaseException | None:

@@ -61,7 +61,7 @@ def poked(here: Headgate, body: bytes, secret: str = SECRET, connection: str = "
     return CLIENT.post(at, content=body, headers=headers)
 
 
-def said(repository: str, at: float, id: str = "") -> bytes:
+def poke_body(repository: str, at: float, id: str = "") -> bytes:
     return json.dumps({"repository": repository, "at": int(at), "id": id}).encode()
 
 
@@ -101,19 +101,19 @@ def test_pokes_that_are_forged_old_or_of_no_project_have_nothing_looked_at(far: 
     installed(far, "code/api")
     lands(far, "code/api", "one")  # so that everything has been polled
     before, now = talks(far, "other/app"), time.time()
-    unsigned = CLIENT.post(f"{far.url}/api/connection/local/payload", content=said("other/app", now))
+    unsigned = CLIENT.post(f"{far.url}/api/connection/local/payload", content=poke_body("other/app", now))
     assert unsigned.status_code == 401
     for secret in ("x", "0" * 32, SECRET[:-1]):
-        assert poked(far, said("other/app", now), secret).status_code == 401
+        assert poked(far, poke_body("other/app", now), secret).status_code == 401
     for at in (now - 3_600, now + 3_600):  # the server listened, or the clock is wrong
-        refused = poked(far, said("other/app", at))
+        refused = poked(far, poke_body("other/app", at))
         assert refused.status_code == 401 and "clock" in refused.text
     for connection in ("..%2flocal", "nobody"):
-        assert poked(far, said("other/app", now), connection=connection).status_code == 404
+        assert poked(far, poke_body("other/app", now), connection=connection).status_code == 404
     for body, status in ((b"", 400), (b"[" * 5_000, 400), (b"x" * 20_000, 413), (b'{"repository": {}}', 400)):
         assert poked(far, body).status_code == status
     for name in ("nothing", "../../other", "app", "/", "other/app/../../x"):
-        answer = poked(far, said(name, now))
+        answer = poked(far, poke_body(name, now))
         assert answer.status_code == 200 and "ignored" in answer.json()
     lands(far, "code/api", "two")
     assert talks(far, "other/app") == before
@@ -126,7 +126,7 @@ def test_a_flood_of_pokes_costs_one_poll_at_a_time_and_delays_nobody(far: Headga
     lands(far, "code/api", "three")
     before, now, began = len(talks(far, "other/app")), time.time(), time.monotonic()
     with ThreadPoolExecutor(4) as flood:
-        bodies = [said("/srv/git/other/app.git", now, str(number // 2)) for number in range(FLOOD)]  # each twice
+        bodies = [poke_body("/srv/git/other/app.git", now, str(number // 2)) for number in range(FLOOD)]  # each twice
         answers = flood.map(lambda body: poked(far, body).status_code, bodies)
         lands(far, "code/api", "four")
         assert set(answers) <= {200, 503}

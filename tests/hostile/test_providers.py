@@ -64,17 +64,17 @@ def answering(answers: Answers) -> Iterator[str]:
 async def test_a_provider_that_says_something_and_never_ends_is_given_up() -> None:
     over, drips = threading.Event(), True
 
-    def answers(asked: BaseHTTPRequestHandler) -> None:
+    def answers(handler: BaseHTTPRequestHandler) -> None:
         body = json.dumps({"issuer": "another"}).encode()
-        asked.send_response(200)
-        asked.send_header("Content-Length", "200000" if drips else str(len(body)))
-        asked.end_headers()
+        handler.send_response(200)
+        handler.send_header("Content-Length", "200000" if drips else str(len(body)))
+        handler.end_headers()
         while drips and not over.wait(0.01):
             try:
-                asked.wfile.write(b" ")
+                handler.wfile.write(b" ")
             except OSError:
                 return
-        asked.wfile.write(body)
+        handler.wfile.write(body)
 
     with answering(answers) as issuer:
         provider, clock = IdentityProvider(issuer, GATE, patience_s=0.2), [1_000.0]
@@ -95,12 +95,12 @@ async def test_a_provider_that_says_something_and_never_ends_is_given_up() -> No
 async def test_a_provider_that_answers_what_none_should_is_away_and_says_why() -> None:
     packed = gzip.compress(gzip.compress(b'{"keys": [' + b" " * 10_000_000 + b"]}"))
 
-    def answers(asked: BaseHTTPRequestHandler) -> None:
-        asked.send_response(200)
-        asked.send_header("Content-Encoding", "gzip, gzip")
-        asked.send_header("Content-Length", str(len(packed)))
-        asked.end_headers()
-        asked.wfile.write(packed)
+    def answers(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Encoding", "gzip, gzip")
+        handler.send_header("Content-Length", str(len(packed)))
+        handler.end_headers()
+        handler.wfile.write(packed)
 
     with answering(answers) as issuer, pytest.raises(ProviderAway, match="compressed"):
         await IdentityProvider(issuer, GATE, patience_s=DEADLINE_S).published()

@@ -31,8 +31,8 @@ async def test_what_people_take_back_in_silence_is_not_pushed(tmp_path: Path) ->
         pull.votes["bob"] = "changes_requested"
         released(here)
         await until("it ends", lambda: here.results("gate") == ["MERGE_FAILURE"])
-        await until("it is told", lambda: len(pull.said) == 2)
-        assert "review" in pull.said[-1] and pull.open and log(here) == []
+        await until("it is told", lambda: len(pull.messages) == 2)
+        assert "review" in pull.messages[-1] and pull.open and log(here) == []
 
 
 async def test_what_was_merged_elsewhere_meanwhile_is_not_pushed(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ async def test_what_people_take_back_while_its_repository_is_away_is_not_pushed(
         away.meanwhile(lambda: setattr(pull, "draft", True))
         released(here)
         await until("it ends", lambda: here.results("gate") == ["MERGE_FAILURE"])
-        await until("it is told", lambda: "is a draft" in pull.said[-1])
+        await until("it is told", lambda: "is a draft" in pull.messages[-1])
         assert away.tries == 2 and log(here) == []
 
 
@@ -92,5 +92,5 @@ async def test_what_was_pushed_has_landed_whatever_is_proposed_there_since(
         here.board.blind = True
         away.meanwhile(lambda: setattr(pull, "head", more))
         released(here)
-        await until(f"it lands: {pull.said}", lambda: here.results("gate") == ["SUCCESS"])
+        await until(f"it lands: {pull.messages}", lambda: here.results("gate") == ["SUCCESS"])
         assert away.tries == 2 and head in log(here)[0]

@@ -136,7 +136,7 @@ def moving_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def reporting(patch: pytest.MonkeyPatch) -> None:
-    _raises(patch, pipeline, "reports", lambda before, after, asked, world: asked)
+    _raises(patch, pipeline, "reports", lambda before, after, actions, world: actions)
 
 
 def recording(patch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> N
         status, said = read(f"{url}/t/example/logs/{build}/job-output.txt")
         assert status == 404, "by the name of another tenant, neither"
         followed(f"{url}/t/other/logs/{build}/job-output.txt", (tmp_path / "state/token").read_text().strip())
-        asked_by_a_page_elsewhere(url, token)
+        cross_site_requests(url, token)
 
 
 def followed(link: str, token: str) -> None:
@@ -113,7 +113,7 @@ def followed(link: str, token: str) -> None:
         browser.close()
 
 
-def asked_by_a_page_elsewhere(url: str, token: dict[str, str]) -> None:
+def cross_site_requests(url: str, token: dict[str, str]) -> None:
     """Send a request like a page of another site, in the browser of somebody whose token it has."""
 
     def asks(method: str, origin: str, **more: str) -> tuple[int, dict[str, str]]:

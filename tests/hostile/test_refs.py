@@ -46,7 +46,7 @@ def is_queued(arena: Arena) -> bool:
     )
 
 
-def until_told(arena: Arena, *words: str) -> str:
+def wait_for_problem(arena: Arena, *words: str) -> str:
     """Return the status page's problem of the attacker's project, once it contains all these words."""
 
     def found() -> str:
@@ -65,16 +65,16 @@ def test_topics_that_cannot_be_taken_are_named_and_dequeue_nothing(tmp_path: Pat
             topic = "/".join(("a", "b", "c")[levels % 3] * levels)
             run_git("push", "-q", "origin", f"{head}:refs/for/master/l{levels}/{topic}", at=work)
         run_git("push", "-q", "origin", *(f"{head}:refs/for/master/{topic}" for topic in ODD), at=work)
-        told = until_told(arena, "a topic has at most 20 levels and 200 bytes", "characters that cannot be shown")
+        told = wait_for_problem(arena, "a topic has at most 20 levels and 200 bytes", "characters that cannot be shown")
         assert not any(char in told for topic in ODD for char in topic if not char.isprintable())
         for number, topic in enumerate(HARMLESS):
             commit = arena.propose(ATTACKER, topic, {f"file{number}": "x\n"})
-        assert "Build succeeded" in arena.told(ATTACKER, commit, "check")
+        assert "Build succeeded" in arena.note_section(ATTACKER, commit, "check")
         commits = [
             run_git("rev-parse", f"refs/for/master/{topic}", at=work.parents[2] / "hub" / ATTACKER)
             for topic in HARMLESS
         ]
-        assert all("Build succeeded" in arena.told(ATTACKER, one, "check") for one in commits)
+        assert all("Build succeeded" in arena.note_section(ATTACKER, one, "check") for one in commits)
         arena.neighbours_land()
         assert is_queued(arena), "what was in the queue is there still"
 
@@ -84,13 +84,13 @@ def test_a_ref_for_the_branch_itself_is_named_with_what_to_do(tmp_path: Path) ->
     with Arena(tmp_path) as arena:
         work, head = arena.repositories.work(ATTACKER), arena.repositories.head(ATTACKER)
         run_git("push", "-q", "origin", f"{head}:refs/for/master", at=work)
-        until_told(
+        wait_for_problem(
             arena, "refs/for/master: while this ref exists, nothing can be proposed below it", "git push <url> :"
         )
         arena.neighbours_land()
         run_git("push", "-q", "origin", ":refs/for/master", at=work)
         good = arena.propose(ATTACKER, "good", {"good": "x\n"})
-        assert "Build succeeded" in arena.told(ATTACKER, good, "check")
+        assert "Build succeeded" in arena.note_section(ATTACKER, good, "check")
 
 
 @pytest.mark.long
@@ -123,7 +123,7 @@ def test_a_damaged_ref_or_object_is_named_and_dequeues_nothing(tmp_path: Path) -
         point(bare, "refs/for/master/damaged", garbage)
         (loose / b"\xff\xfe".decode(errors="surrogateescape")).write_text(f"{head}\n")
         (loose / "link").symlink_to("/etc/passwd")
-        until_told(arena, "it cannot be read", "its commit cannot be fetched", "its name is not UTF-8")
+        wait_for_problem(arena, "it cannot be read", "its commit cannot be fetched", "its name is not UTF-8")
         arena.neighbours_land()
         assert is_queued(arena), "what was in the queue is there still"
         shutil.rmtree(loose / "damaged", ignore_errors=True)
@@ -131,7 +131,7 @@ def test_a_damaged_ref_or_object_is_named_and_dequeues_nothing(tmp_path: Path) -
             (loose / topic).unlink()
         point(bare, "refs/for/master/good", put(bare, "commit", commit_of(tree, (head,), message=b"Good\n")))
         good = run_git("rev-parse", "refs/for/master/good", at=bare)
-        assert "Build succeeded" in arena.told(ATTACKER, good, "check")
+        assert "Build succeeded" in arena.note_section(ATTACKER, good, "check")
 
 
 @pytest.mark.long
@@ -143,7 +143,7 @@ def test_a_listing_without_branches_is_believed_when_git_says_so_again(tmp_path:
             if (bare / name).exists():
                 (bare / name).rename(tmp_path / name)
         (bare / "refs").mkdir()
-        until_told(arena, "it has no branches any longer; Headgate reads it again")
+        wait_for_problem(arena, "it has no branches any longer; Headgate reads it again")
         assert is_queued(arena)
         shutil.rmtree(bare / "refs")
         (tmp_path / "refs").rename(bare / "refs")
@@ -163,7 +163,7 @@ def test_countless_refs_delay_nobody(tmp_path: Path) -> None:
     """Create them as one push may, and as a server packs them."""
     with Arena(tmp_path) as arena:
         commit = arena.propose(ATTACKER, "first", {"first": "x\n"})
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         bare = arena.repositories.hub / ATTACKER
         run_git("pack-refs", "--all", at=bare)
         head, *rest = (bare / "packed-refs").read_text().splitlines()

@@ -20,7 +20,7 @@ def one_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actions, "REFUSALS_PERIOD_MS", 1 << 60)
 
 
-async def kept(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+async def refusals(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     operator = token(groups=["ops"], sub="olga")  # created on demand: it is valid for a minute
     answer = await client.get(f"{TENANT}/actions?limit=500", headers=operator)
     found = answer.raise_for_status().json()
@@ -34,7 +34,7 @@ async def test_a_refused_write_is_recorded_once_with_caller_and_action(client: h
         answer = await client.post(f"{TENANT}/project/code/api/enqueue", json=ENQUEUE, headers=nobody)
         assert answer.status_code == 403
     await client.get("/api/actions", headers=nobody)  # reading is not a write
-    (one,) = await kept(client)
+    (one,) = await refusals(client)
     assert (one["who"], one["verb"], one["subject"]) == ("mallory [2J ", "enqueue", "project/code/api/enqueue")
     assert "may not read tenant example" in one["outcome"] and one["origin"].startswith("127.0.0.1")
 
@@ -53,7 +53,7 @@ async def test_neither_strangers_nor_a_crowd_fill_the_list(client: httpx.AsyncCl
     for _ in range(3):
         for verb in verbs:
             assert (await client.post(f"{TENANT}/{verb}", json={})).status_code in (400, 401)
-    assert not await kept(client), "nothing is kept of nobody"
+    assert not await refusals(client), "nothing is kept of nobody"
     bodies: dict[str, dict[str, Any]] = {
         "promote": {"pipeline": "gate", "changes": ["x"]},
         "state": {"reason": "x"},
@@ -69,7 +69,7 @@ async def test_neither_strangers_nor_a_crowd_fill_the_list(client: httpx.AsyncCl
             (await client.post(f"{TENANT}/{v}", json=b, headers=headers)).status_code for v, b in bodies.items()
         ]
         assert statuses.count(403) >= actions.REFUSALS_OF_ONE_MAX + 1, statuses
-    found = await kept(client)
+    found = await refusals(client)
     assert len(found) == actions.REFUSALS_MAX
     assert max(sum(one["who"] == f"m{n}" for one in found) for n in range(40)) == actions.REFUSALS_OF_ONE_MAX
 
@@ -79,7 +79,7 @@ async def test_tenants_that_do_not_exist_get_no_list(client: httpx.AsyncClient) 
     for number in range(10):
         answer = await client.post(f"/api/tenant/none{number}/promote", json={}, headers=headers)
         assert answer.status_code in (400, 403, 404)
-    assert not await kept(client)
+    assert not await refusals(client)
 
 
 async def test_a_repeated_refusal_is_recorded_again_after_a_while(
@@ -89,4 +89,4 @@ async def test_a_repeated_refusal_is_recorded_again_after_a_while(
     headers = token(groups=["dev-other"])
     for _ in range(3):
         await client.post(f"{TENANT}/project/code/api/enqueue", json=ENQUEUE, headers=headers)
-    assert len(await kept(client)) == 3
+    assert len(await refusals(client)) == 3

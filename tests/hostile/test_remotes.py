@@ -45,13 +45,13 @@ def test_misbehaving_servers_delay_nobody(tmp_path: Path) -> None:
         with arena:
             arena.neighbours_land()
 
-            def told() -> str:
+            def problem() -> str:
                 status = json.dumps(
                     arena.headgate.get("/api/tenant/at-shouting/status")["problems"], ensure_ascii=False
                 )
                 return status if "very very" in status else ""
 
-            text = wait_for("what the server shouts is told", told)
+            text = wait_for("what the server shouts is told", problem)
             assert len(text) < 10_000 and all(char.isprintable() for char in text)
             assert "\x1b" not in arena.log and "\u202e" not in arena.log
             arena.neighbours_land()

@@ -68,7 +68,7 @@ def test_secret_data_is_for_those_that_depend_on_it_and_opens_no_other_secret(tm
         forged = json.dumps({"!encrypted/pkcs1-oaep": encrypted(arena)})
         files = {"zuul.yaml": OWN, "forges": FORGES, "looks": LOOKS, "uses": USES, "encrypted.json": forged}
         commit = arena.propose(ATTACKER, "steal", files)
-        told = arena.told(ATTACKER, commit, "check")
+        told = arena.note_section(ATTACKER, commit, "check")
         assert "Build succeeded" in told, told + arena.log
         logs = {name: arena.job_log("example", name) for name in ("guarded", "forger", "loose", "beside", "child")}
         assert f"| has {len(TOKEN)}" in logs["child"], "whoever depends on it has it, as in Zuul"

@@ -173,14 +173,16 @@ def test_nothing_that_a_proposal_says_takes_a_secret_from_a_trusted_playbook(tmp
         }
         topic = "{{lookup('pipe','id')}}"
         commit = arena.propose(ATTACKER, topic, files, message=f"Steal {STEALS}")
-        told, log = arena.told(ATTACKER, commit, "check"), arena.job_log("example", "attack")
+        told, log = arena.note_section(ATTACKER, commit, "check"), arena.job_log("example", "attack")
         assert "Build succeeded" in told, told + log
         assert f"sent to the archive of production with {DIGEST}" in log, log
         assert "counted True" in log and "| looked" in log, log
         assert "for api and" in log and "of Steal {{ site.token }}" in log and topic in log, log
         assert TOKEN not in log and "| RAN" not in log and "FOUND" not in log, log
         asked = {t: arena.propose(ATTACKER, t, {"zuul.yaml": text, "look": LOOK}) for t, (text, _) in REFUSED.items()}
-        answers = {topic: " ".join(arena.told(ATTACKER, commit, "check").split()) for topic, commit in asked.items()}
+        answers = {
+            topic: " ".join(arena.note_section(ATTACKER, commit, "check").split()) for topic, commit in asked.items()
+        }
         wrong = [f"{topic}: {told}" for topic, told in answers.items() if not re.search(REFUSED[topic][1], told)]
         assert not wrong, "\n".join(wrong)
         assert arena.neighbours_land() > 0
@@ -237,7 +239,7 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
     with Arena(tmp_path, config=RELEASE, files=own, others={"code/lib": library}) as arena:
         commit = arena.propose(ATTACKER, "ship", {"some": "x\n"})
         arena.approve(ATTACKER, "ship")
-        told, log = arena.told(ATTACKER, commit, "release"), arena.job_log("example", "publish")
+        told, log = arena.note_section(ATTACKER, commit, "release"), arena.job_log("example", "publish")
         assert "Build succeeded" in told, told + log
         assert (
             "| left in" in log
@@ -254,7 +256,7 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
             "reviewed": ({"zuul.yaml": early.replace("run:", "post-review: false, run:")}, "post-review"),
         }
         for topic, (files, why) in asked.items():
-            assert why in arena.told(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
+            assert why in arena.note_section(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
         child = "- job: {name: mine, parent: publish, pre-run: last, post-run: last%s}\n"
         child += (
             "- project: {release: &jobs {jobs: [%s]}, gate: *jobs}\n"  # in the gate, too: none lands before the others
@@ -269,7 +271,7 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
             approved[topic] = (arena.propose("code/lib", topic, {"zuul.yaml": LIBRARY + text}), approved[topic][1])
             arena.approve("code/lib", topic)
         for topic, (commit, why) in approved.items():
-            told = " ".join(arena.told("code/lib", commit, "release").split())
+            told = " ".join(arena.note_section("code/lib", commit, "release").split())
             assert re.search(why, told), (topic, told)
         assert arena.neighbours_land() > 0
     for kept in (tmp_path / "state/logs").rglob("*"):

@@ -193,7 +193,7 @@ class House:
         self.forge = Forge(self.world, branches=sizes.branches)
         self.scheduler: Scheduler | None = None
         self._life: asyncio.Future[None] | None = None
-        self._told = 0
+        self._count = 0
 
     def start(self) -> None:
         self._life = asyncio.ensure_future(self._live())
@@ -224,17 +224,17 @@ class House:
         )
 
     def propose(self, *needs: Change, approved: bool = False) -> Change:
-        self._told += 1
-        topic, keys = f"t{self._told}", tuple(need.key for need in needs)
-        files = tuple(f"dir{n}/file{n * self._told}" for n in range(self.sizes.files))
-        project = f"{HOST}/p{self._told % self.sizes.projects_max}"
+        self._count += 1
+        topic, keys = f"t{self._count}", tuple(need.key for need in needs)
+        files = tuple(f"dir{n}/file{n * self._count}" for n in range(self.sizes.files))
+        project = f"{HOST}/p{self._count % self.sizes.projects_max}"
         ref = f"refs/for/{BRANCH}/{topic}"
         if self.sizes.config_bytes:
-            self.world.proposals[f"c{self._told}"] = SimProposal(
-                f"c{self._told}", comments_bytes=self.sizes.config_bytes
+            self.world.proposals[f"c{self._count}"] = SimProposal(
+                f"c{self._count}", comments_bytes=self.sizes.config_bytes
             )
             files += (worlds.FILE,)
-        change = Change("sim", project, BRANCH, topic, f"c{self._told}", ref=ref, files=files, needs=keys)
+        change = Change("sim", project, BRANCH, topic, f"c{self._count}", ref=ref, files=files, needs=keys)
         self.world.propose(change, approved=approved)
         return change
 

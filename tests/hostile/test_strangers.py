@@ -26,7 +26,7 @@ THERE = {
 }  # fmt: skip
 """Objects that exist for authorised people."""
 NAMED = ("topic-", "code/api", "code/lib", "integrated", "Retry uploads", "unit-tests", "Ada", "past1")
-ASKED = "?project=code/api&change=topic-1&patchset=00000001&pipeline=gate&build=past1b1&branch=master"
+QUERY = "?project=code/api&change=topic-1&patchset=00000001&pipeline=gate&build=past1b1&branch=master"
 """Filters that some of them use; the others answer that there is no such filter, if they answer anything."""
 
 
@@ -51,7 +51,7 @@ async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> N
     asked, wrong = 0, []
     async with httpx.AsyncClient(base_url=protected, follow_redirects=False, timeout=60) as client:
         for path, of_tenant, is_open in paths(sockets=False):
-            for query in ("", ASKED):
+            for query in ("", QUERY):
                 async with client.stream("GET", path + query) as answer:
                     said = (await answer.aread()).decode(errors="replace")
                     said += " ".join(f"{name}: {value}" for name, value in answer.headers.items())

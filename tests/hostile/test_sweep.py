@@ -95,14 +95,14 @@ class Executor(NamedTuple):
         """Return its remains."""
         return {
             "directories": [name for name in self.builds if (builds / name).exists()],
-            "interfaces": re.findall(rf"hg{self.network}-\d+", _said("ip", "-o", "link")),
-            "tables": re.findall(rf"headgate{self.network}\n", _said("nft", "list", "tables")),
+            "interfaces": re.findall(rf"hg{self.network}-\d+", _output("ip", "-o", "link")),
+            "tables": re.findall(rf"headgate{self.network}\n", _output("nft", "list", "tables")),
             "groups": [str(group) for group in self.groups if group.exists()],
             "processes": [str(pid) for pid in self.pids],
         }
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

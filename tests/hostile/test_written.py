@@ -67,7 +67,7 @@ def test_files_that_a_job_leaves_reach_nothing_and_stop_nobody(tmp_path: Path) -
     with Arena(tmp_path / "arena") as arena:
         commit = arena.propose(ATTACKER, "leaves", {"zuul.yaml": said, **scripts})
         arena.neighbours_land()
-        arena.told(ATTACKER, commit, "check")
+        arena.note_section(ATTACKER, commit, "check")
         state = arena.headgate.root / "state"
         for name in LEFT:
             log = arena.job_log("example", name)
@@ -122,7 +122,7 @@ def test_what_a_job_returns_is_that_build_s_affair(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         commit = arena.propose(ATTACKER, "gives", {"zuul.yaml": said, "jobs/give": GIVE, **files})
         arena.neighbours_land()
-        note = arena.told(ATTACKER, commit, "check")
+        note = arena.note_section(ATTACKER, commit, "check")
         assert not [c for c in note if not c.isprintable() and c != "\n"], note
         results = dict(re.findall(r"^- (\S+) \S+ : (.*)$", note, re.MULTILINE))
         for name in RETURNED:

@@ -91,7 +91,7 @@ async def played(bench: Bench, task: str, text: str, **job: Any) -> dict[str, An
         assert outcome.result == "FAILURE", bench.log
         return {}
     assert outcome.result == "SUCCESS", bench.log
-    found: dict[str, Any] = bench.kept("look.json")
+    found: dict[str, Any] = bench.log_json("look.json")
     return found
 
 

@@ -17,7 +17,7 @@ AREAS = [
 def test_the_newest_release_is_the_version_of_this_program() -> None:
     releases = re.findall(r"^## (\S+)(?: \((?:unreleased|\d{4}-\d\d-\d\d)\))?$", TEXT, re.MULTILINE)
     assert releases[0] == __version__
-    assert releases == sorted(releases, key=lambda said: [int(part) for part in said.split(".")], reverse=True)
+    assert releases == sorted(releases, key=lambda version: [int(part) for part in version.split(".")], reverse=True)
     assert len(releases) == TEXT.count("\n## "), "every release is VERSION, or VERSION (DATE or unreleased)"
 
 

@@ -1,4 +1,4 @@
-"""Test that retired private words do not come back as names; each has a standard replacement."""
+"""Test that retired private words do not come back as names, also of tests; each has a standard replacement."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,7 @@ from headgate.queue.server.openapi import description
 from headgate.web.app import ROUTES
 from headgate.web.description import described
 from tests.house.scripts import names as names_of_script
-from tests.house.sources import SOURCE, WRITTEN, facts
+from tests.house.sources import FUNCTION, ROOT, SOURCE, WRITTEN, facts
 from tests.house.test_ratchets import PRIVATE_WORDS
 
 SUCCESSORS = {
@@ -49,7 +50,7 @@ SUCCESSORS = {
 }
 """Word, also in the plural -> its replacement."""
 LEFT = {
-    "hold": 92,  # locks, machines of `autohold`, conditions that hold, `hold` of a delayed message (API)
+    "hold": 89,  # locks, machines of `autohold`, conditions that hold, `hold` of a delayed message (API)
     "letter": 3,  # of the alphabet
     "posting": 10,
 }  # fmt: skip
@@ -88,6 +89,32 @@ def test_private_words_do_not_come_back() -> None:
     excess = {word: sorted(places[word]) for word, n in found.items() if n > LEFT.get(word, 0)}
     assert not excess, {word: (SUCCESSORS[word], excess[word]) for word in excess}
     assert dict(found) == LEFT, "lower the numbers"
+
+
+CHECKS = sorted(p for part in ("tests", "bench") for p in (ROOT / part).rglob("*.py") if "node_modules" not in p.parts)
+VERBS = {"hold", "reach"}
+"""Words that are plain verbs in the sentences that name tests: locks and leases are held, and networks reach hosts."""
+
+
+def _declared(path: Path) -> Iterator[str]:
+    """Yield the names of a module, its package, and all that it declares except local variables."""
+    yield from (path.stem, path.parent.name)
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.arg(arg=name) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+        if isinstance(node, ast.Module | ast.ClassDef):
+            inner = (
+                one for part in node.body if not isinstance(part, FUNCTION | ast.ClassDef) for one in ast.walk(part)
+            )
+            yield from (one.id for one in inner if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+
+
+def test_tests_and_benchmarks_are_named_plainly() -> None:
+    found = {f"{path.relative_to(ROOT)}: {name}": _private(name) - VERBS for path in CHECKS for name in _declared(path)}
+    assert not {name: [SUCCESSORS.get(word, "what it is") for word in words] for name, words in found.items() if words}
 
 
 STATIC = SOURCE / "web" / "static"

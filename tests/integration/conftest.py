@@ -106,6 +106,6 @@ def database(postgres_server: str) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     sqlite = request.param == "sqlite"
     return f"sqlite:///{tmp_path / 'messages.sqlite'}" if sqlite else request.getfixturevalue("database")

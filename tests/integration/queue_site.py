@@ -34,10 +34,10 @@ S = TypeVar("S", bound=Site)
 
 @asynccontextmanager
 async def site(
-    kind: type[S], kept: str, limits: ApplicationLimits = UNLIMITED, *, upkeep: bool = False
+    kind: type[S], database_url: str, limits: ApplicationLimits = UNLIMITED, *, upkeep: bool = False
 ) -> AsyncIterator[S]:
     """Serve the messages in that database; without upkeep nothing is delivered unless the test requests it."""
-    board = await MessageBoard.open(kept, limits)
+    board = await MessageBoard.open(database_url, limits)
     upkeeping = [asyncio.ensure_future(board.upkeep())] if upkeep else []
     async with serving(board) as url, aiohttp.ClientSession(headers={"Authorization": f"Application {KEY}"}) as http:
         yield kind(board, http, url)

@@ -153,12 +153,12 @@ async def test_autoholds_are_managed_by_those_whom_a_role_names_and_listed_like_
     body = {"job": "unit", "count": 2, "reason": "to look", "node_hold_expiration": 60, "change": "", "ref": ""}
     ask, all_of = f"{TENANT}/project/code/api/autohold", f"{TENANT}/autohold"
 
-    async def asked(headers: dict[str, str], **more: Any) -> tuple[int, Any]:
+    async def request_autohold(headers: dict[str, str], **more: Any) -> tuple[int, Any]:
         answer = await client.post(ask, json={**body, **more}, headers=headers)
         return answer.status_code, answer.json()
 
-    assert [(await asked(headers))[0] for headers in ({}, nobody, developer)] == [401, 403, 403]
-    assert await asked(holder) == (200, True)
+    assert [(await request_autohold(headers))[0] for headers in ({}, nobody, developer)] == [401, 403, 403]
+    assert await request_autohold(holder) == (200, True)
     (one,) = (await client.get(all_of, headers=developer)).json()
     assert len(one["id"]) == 10 and one["id"].isdigit()
     expected = {
@@ -179,14 +179,18 @@ async def test_autoholds_are_managed_by_those_whom_a_role_names_and_listed_like_
         {"ref": "a", "change": "b"},
         {"count": "two"},
     )
-    assert [(await asked(holder, **more))[0] for more in wrong] == [400] * 5
-    assert (await asked(holder, change="nothing"))[0] == (await asked(holder, job="nothing"))[0] == 404
+    assert [(await request_autohold(holder, **more))[0] for more in wrong] == [400] * 5
+    assert (
+        (await request_autohold(holder, change="nothing"))[0]
+        == (await request_autohold(holder, job="nothing"))[0]
+        == 404
+    )
     lacking = await client.post(ask, json={"reason": "to look", "count": 1}, headers=holder)
     assert lacking.status_code == 400 and "job" in lacking.json()["description"]
     assert (await client.post(ask, json={"job": "unit", "count": 1}, headers=holder)).status_code == 200
     assert (await client.get(all_of, headers=holder)).json()[-1]["reason"] is None, "nobody has to say why"
     for said, held_s in ((None, 86_400), (0, 172_800), (10**9, 172_800)):
-        assert await asked(holder, node_hold_expiration=said, ref="refs/heads/.*") == (200, True)
+        assert await request_autohold(holder, node_hold_expiration=said, ref="refs/heads/.*") == (200, True)
         assert (await client.get(all_of, headers=holder)).json()[-1]["node_expiration"] == held_s
     place = f"{all_of}/{one['id']}"
     ended = [await client.delete(place, headers=headers) for headers in ({}, developer, holder, holder)]
@@ -195,8 +199,8 @@ async def test_autoholds_are_managed_by_those_whom_a_role_names_and_listed_like_
     may = (await client.get(f"{TENANT}/authorizations", headers=holder)).json()["zuul"]["permissions"]
     assert may["autohold"] and "enqueue" not in may
     for _ in range(100 - 4):
-        assert await asked(holder) == (200, True)
-    assert (await asked(holder))[0] == 409, "so many, and no more"
+        assert await request_autohold(holder) == (200, True)
+    assert (await request_autohold(holder))[0] == 409, "so many, and no more"
 
 
 async def test_actions_tell_who_is_who(client: httpx.AsyncClient) -> None:

@@ -18,11 +18,11 @@ from tests.waiting import until
 
 from .conftest import PIPELINES, TENANTS
 
-SAID = PIPELINES.replace("manager: independent\n", "manager: independent\n    rerun-only-failed: true\n").replace(
-    "jobs: [unit]", "jobs: [lint, unit]"
-)
+CONFIGURATION = PIPELINES.replace(
+    "manager: independent\n", "manager: independent\n    rerun-only-failed: true\n"
+).replace("jobs: [unit]", "jobs: [lint, unit]")
 RECHECK = "refs/recheck/master/one"
-SAID += "- job: {name: lint, run: jobs/unit}\n"
+CONFIGURATION += "- job: {name: lint, run: jobs/unit}\n"
 
 
 def pushed(repositories: Repositories, files: dict[str, str]) -> None:
@@ -49,7 +49,7 @@ async def failed(history: SqlHistory, count: int) -> PastBuildset:
 async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_again(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    pushed(repositories, {"zuul.yaml": SAID})
+    pushed(repositories, {"zuul.yaml": CONFIGURATION})
     hub = pygit2.Repository(repositories.hub / "code/api")
     history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
 

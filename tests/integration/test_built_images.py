@@ -97,15 +97,15 @@ class Files:
     """Provide files that jobs of this test wrote."""
 
     def __init__(self, place: Path) -> None:
-        self.place, self.asked = place, list[str]()
+        self.place, self.requested = place, list[str]()
 
     def have(self, sha256: str) -> Path | None:
         """Return it after it was requested."""
-        return self.place / sha256 if (self.place / sha256).exists() and sha256 in self.asked else None
+        return self.place / sha256 if (self.place / sha256).exists() and sha256 in self.requested else None
 
     async def fetch(self, url: str, sha256: str) -> Path:
         """Return it."""
-        self.asked.append(sha256)
+        self.requested.append(sha256)
         return self.place / sha256
 
     def keep(self, digests: frozenset[str]) -> None:

@@ -352,12 +352,12 @@ async def test_an_overloaded_executor_says_so_and_others_do_the_work(tmp_path: P
             assert (await all.history.result_of(f"t{number}", "gate")).result == "SUCCESS"
         assert not one.runner.ran and len(two.runner.ran) == 2
 
-        def said() -> bool:
+        def is_refusing() -> bool:
             entry = one.context.mirror.get(one.name)
             data = decode(entry.value, ComponentRecord).data if entry else ComponentFacts()
             return not data.accepting and "load average" in data.why
 
-        await one.until(said)
+        await one.until(is_refusing)
 
 
 @pytest.fixture
@@ -391,10 +391,10 @@ async def test_while_no_executor_of_a_zone_is_there_nobody_else_does_its_work(
         assert [spec.job.name for spec in other.runner.ran] == ["onarm"]
         assert [spec.job.name for spec in here.runner.ran] == ["unit"]
         await here.context.store.commit([], [zone.labels.delete()])
-        await here.until(lambda: kept(here) == ("arm",))  # those of the running ones, and no others
+        await here.until(lambda: stored_labels(here) == ("arm",))  # those of the running ones, and no others
 
 
-def kept(part: Part) -> tuple[str, ...]:
+def stored_labels(part: Part) -> tuple[str, ...]:
     labels = part.context.map.executor.zones("lab").labels
     entry = part.context.mirror.get(labels.path)
     return labels.decode(entry.value).labels if entry is not None else ()

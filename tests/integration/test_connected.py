@@ -70,7 +70,7 @@ def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--connect", "https://github.com/acme", "api"], "give only the server, https://github.com, and"),
         (["--connect", "https://codeberg.org/acme/", "api"], "give only the server, https://codeberg.org, and"),
@@ -94,7 +94,7 @@ def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
         (["--connect", "nowhere", "--driver", "github", "a"], "give a URL such as"),
     ],
 )
-def test_what_cannot_be_connected_writes_nothing(words: list[str], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_connected_writes_nothing(words: list[str], message: str, tmp_path: Path) -> None:
     refused = run(*words, "--directory", tmp_path / "gate")
-    assert isinstance(refused.exception, UserError) and said in str(refused.exception)
+    assert isinstance(refused.exception, UserError) and message in str(refused.exception)
     assert not (tmp_path / "gate").exists()

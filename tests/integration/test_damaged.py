@@ -31,12 +31,12 @@ PLACES = (
 )
 
 
-async def _lands(root: Path, backend: Backend, said: pytest.LogCaptureFixture) -> None:
+async def _lands(root: Path, backend: Backend, log: pytest.LogCaptureFixture) -> None:
     await backend.commit([], [Put(path, CUT) for path in PLACES])
     repositories = Repositories(root)
     repositories.create("config", {"zuul.yaml": measured_configuration(1), "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code", {"README": "x\n"})
-    with said.at_level(logging.ERROR, "headgate"):
+    with log.at_level(logging.ERROR, "headgate"):
         async with gate(root, repositories.hub, backend, MEASURED_TENANTS) as running:
             repositories.propose("code", "one", {"a": "1\n"})
             repositories.approve("code", "one")
@@ -44,7 +44,7 @@ async def _lands(root: Path, backend: Backend, said: pytest.LogCaptureFixture) -
     for path in PLACES:
         entry = await backend.get(path)
         assert entry is not None and entry.value == CUT, f"{path} is left alone"
-        told = [message for message in said.messages if message.startswith(f"{path} cannot be read")]
+        told = [message for message in log.messages if message.startswith(f"{path} cannot be read")]
         assert len(told) == 1, f"{path} is named, once"
 
 

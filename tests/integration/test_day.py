@@ -47,18 +47,18 @@ class _Turns(Nobody):
 class _History:
     """Inform people of ended changes."""
 
-    told: asyncio.Queue[DayOutcome] = field(default_factory=asyncio.Queue)
+    outcomes: asyncio.Queue[DayOutcome] = field(default_factory=asyncio.Queue)
 
     async def keep(self, action: HandAction) -> None:
         """Record no manual actions."""
 
     async def record(self, finished: Finished) -> None:
         if finished.result and finished.final:
-            self.told.put_nowait(DayOutcome(finished.change.topic, finished.pipeline, finished.result))
+            self.outcomes.put_nowait(DayOutcome(finished.change.topic, finished.pipeline, finished.result))
 
     async def tell(self, people: DayPeople) -> None:
         while True:
-            people.tell(await self.told.get())
+            people.tell(await self.outcomes.get())
 
 
 async def lived(root: Path, plan: DayPlan) -> Lived:

@@ -48,21 +48,21 @@ class Place:
     context: Context = field(init=False)
     tenants: dict[str, Tenant] = field(default_factory=lambda: {"open": Tenant("open", ()), "shut": shut()})
     claims: dict[str, Claim] = field(default_factory=dict)
-    kept: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     """Build -> number of times that a client began to follow it."""
 
     def __post_init__(self) -> None:
         store = Store(MemoryBackend())
         self.context = Context(store, Mirror(store, Map().path), lambda: 0)
 
-    async def asked(self, build: str, tenant: str) -> None:
+    async def submit(self, build: str, tenant: str) -> None:
         queue = self.context.builds
         await self.context.store.commit([], queue.submit(Request(build, meta={"tenant": tenant}), b"{}"))
         await self.context.mirror.reached(f"{queue.places.requests}/{build}")
 
     async def begun(self, build: str, tenant: str, session: Session) -> None:
         queue = self.context.builds
-        await self.asked(build, tenant)
+        await self.submit(build, tenant)
         found = queue.find(build, self.context.mirror)
         assert found is not None
         claim = await queue.claim(found, session)
@@ -85,7 +85,7 @@ class Place:
         gateway = Gateway(self.context, lambda: self.tenants, BuildLogs(self.root, follow))
         return gateway.answer(line)
 
-    async def said(self, line: bytes) -> bytes:
+    async def answer_to(self, line: bytes) -> bytes:
         """Return everything that a raw client receives."""
         reader, writer = await self.open()
         writer.write(line)
@@ -141,7 +141,7 @@ async def test_a_log_is_sent_byte_for_byte_and_followed_until_the_build_has_ende
             await here.ends(BUILD)
             assert await reader.read() == b"the end", "what is written before the end is sent, and nothing after it"
         writer.close()
-        assert await here.said(BUILD.encode() + b"\n") == b"Build not found", "it does not run any more"
+        assert await here.answer_to(BUILD.encode() + b"\n") == b"Build not found", "it does not run any more"
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ async def test_a_request_for_anything_but_a_public_running_build_gets_a_plain_an
     tmp_path: Path, line: bytes, answer: bytes
 ) -> None:
     async with place(tmp_path) as (here, session):
-        await here.asked(WAITING, "open")
+        await here.submit(WAITING, "open")
         await here.begun(HIDDEN, "shut", session)
         here.writes(HIDDEN, b"secret")
-        with_more = await here.said(line) if len(line) < 5_000 else await flood(here, line)
+        with_more = await here.answer_to(line) if len(line) < 5_000 else await flood(here, line)
         assert with_more == answer
 
 
@@ -236,7 +236,7 @@ async def test_with_tls_nobody_is_answered_who_shows_no_certificate_of_the_autho
     strange = certificate(tmp_path / "stranger", "localhost")
     async with place(tmp_path, Tls(tls.certificate, tls.key, tmp_path / "ca.pem")) as (here, _):
 
-        async def told(shown: Tls | None) -> bytes:
+        async def tls_answer(shown: Tls | None) -> bytes:
             client = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
             client.check_hostname = False
             if shown is not None:
@@ -251,9 +251,9 @@ async def test_with_tls_nobody_is_answered_who_shows_no_certificate_of_the_autho
                 return b""
             return answer
 
-        assert await told(tls) == b"Build not found"
-        assert await told(None) == b"" and await told(strange) == b""
-        assert await told(tls) == b"Build not found"
+        assert await tls_answer(tls) == b"Build not found"
+        assert await tls_answer(None) == b"" and await tls_answer(strange) == b""
+        assert await tls_answer(tls) == b"Build not found"
 
 
 def test_settings_that_want_half_of_tls_are_refused(tmp_path: Path) -> None:

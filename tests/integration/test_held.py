@@ -19,9 +19,9 @@ from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS
 
-WHOLE = PIPELINES + "- project: {name: config, queue: integrated, gate: {jobs: [unit]}}\n"
-MENDED = WHOLE + "- job: {name: extra, run: jobs/unit}\n- project: {name: code/api, gate: {jobs: [extra]}}\n"
-TORN = WHOLE.replace("name: gate\n    manager: dep", "name: [gate")
+SOUND = PIPELINES + "- project: {name: config, queue: integrated, gate: {jobs: [unit]}}\n"
+MENDED = SOUND + "- job: {name: extra, run: jobs/unit}\n- project: {name: code/api, gate: {jobs: [extra]}}\n"
+TORN = SOUND.replace("name: gate\n    manager: dep", "name: [gate")
 OWN = "- job: {name: own, run: jobs/own}\n- project: {gate: {jobs: [own]}, check: {jobs: [own]}}\n"
 
 
@@ -64,7 +64,7 @@ async def test_a_torn_config_project_goes_on_as_before_until_a_change_mends_it(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     backend = MemoryBackend()
-    pushed(repositories, "config", {"zuul.yaml": WHOLE})
+    pushed(repositories, "config", {"zuul.yaml": SOUND})
     async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
         commit = await asyncio.to_thread(pushed, repositories, "config", {"zuul.yaml": TORN})
         await running.until(lambda: held(running) == ["config"])

@@ -14,7 +14,7 @@ from headgate.map.records import FinishedBuild, HandAction
 from headgate.ports.history import HistoryQuery, HistoryRefused, HistoryUnavailable
 from headgate.testing.servers.databases import new_database
 from headgate.testing.servers.faults import Proxy
-from tests.unit.adapters_sql.test_attempts import OLD, what_an_earlier_version_kept_is_there
+from tests.unit.adapters_sql.test_attempts import OLD, records_of_an_earlier_version_are_there
 from tests.unit.adapters_sql.test_history import ENDED
 
 
@@ -95,6 +95,6 @@ async def test_a_database_of_the_version_before_is_brought_up_by_several_at_once
                 connection.execute(sa.text(statement))
     engine.dispose()
     opened = await asyncio.gather(*(asyncio.to_thread(SqlHistory, server) for _ in range(3)))
-    await what_an_earlier_version_kept_is_there(opened[0])
+    await records_of_an_earlier_version_are_there(opened[0])
     for history in opened:
         await asyncio.to_thread(history.close)

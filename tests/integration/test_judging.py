@@ -31,7 +31,7 @@ def layouts(**files: str) -> TenantLayouts:
     return TenantLayouts.of(acme, branches(acme, {"ops": BASE, **files}, cache), cache)
 
 
-def asked(made: TenantLayouts, text: str, files: tuple[str, ...] = ("a",), project: str = "app") -> LayoutRequest:
+def request_for(made: TenantLayouts, text: str, files: tuple[str, ...] = ("a",), project: str = "app") -> LayoutRequest:
     found = texts(made.tenant, {project: text})
     (canonical,) = found
     return LayoutRequest("b", "check", canonical, "master", "refs/for/master/x", files, found)
@@ -56,14 +56,14 @@ ALIKE = [
 async def test_the_judgement_is_what_it_is_in_the_process_itself(judge: ApartJudge) -> None:
     made = layouts(lib="- job: {name: l, run: r}")
     for text in ALIKE:
-        question = asked(made, text)
+        question = request_for(made, text)
         assert await judge.judged(made, question) == made.judged(question)
 
 
 async def test_it_follows_what_lands(judge: ApartJudge) -> None:
     acme, cache = tenant(), ParseCache()
     first = TenantLayouts.of(acme, branches(acme, {"ops": BASE, "lib": "[]"}, cache), cache)
-    question = asked(first, "- project: {check: {jobs: [l]}}")
+    question = request_for(first, "- project: {check: {jobs: [l]}}")
     assert (await judge.judged(first, question)).errors
     now = branches(acme, {"ops": BASE, "lib": "- job: {name: l, run: r}"}, cache)
     second = TenantLayouts.of(acme, now, cache, before=first)
@@ -77,7 +77,7 @@ async def test_layouts_that_could_not_be_sent_are_sent_with_the_next_question(
 ) -> None:
     acme, cache = tenant(), ParseCache()
     first = TenantLayouts.of(acme, branches(acme, {"ops": BASE, "lib": "[]"}, cache), cache)
-    question = asked(first, "- project: {check: {jobs: [l]}}")
+    question = request_for(first, "- project: {check: {jobs: [l]}}")
     assert (await judge.judged(first, question)).errors
     now = branches(acme, {"ops": BASE, "lib": "- job: {name: l, run: r}"}, cache)
     second = TenantLayouts.of(acme, now, cache, before=first)
@@ -110,8 +110,8 @@ LARGE = "- job: {name: j, run: a, vars: {x: [" + "abcdefgh, " * 150_000 + "]}}\n
 
 async def test_a_slow_evaluation_is_killed_and_reported_while_others_continue(judge: ApartJudge) -> None:
     made = layouts()
-    slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
-    quick = await judge.judged(made, asked(made, jobs(2), project="lib"))
+    slow = asyncio.ensure_future(judge.judged(made, request_for(made, LONG)))
+    quick = await judge.judged(made, request_for(made, jobs(2), project="lib"))
     assert [job.name for job in quick.graph.jobs] == ["j0", "j1"] and not slow.done()
     beats = list[bool]()
 
@@ -129,29 +129,29 @@ async def test_a_slow_evaluation_is_killed_and_reported_while_others_continue(ju
 async def test_an_evaluation_with_too_much_memory_is_reported(judge: ApartJudge) -> None:
     made = layouts()
     judge._limits = JudgeLimits(time_max_s=20, memory_max_bytes=60_000_000)
-    (error,) = (await judge.judged(made, asked(made, LARGE))).errors
+    (error,) = (await judge.judged(made, request_for(made, LARGE))).errors
     assert "more than 60 MB" in error.text and "config_reading_max_bytes" in error.text
-    assert not (await judge.judged(made, asked(made, jobs(2)))).errors
+    assert not (await judge.judged(made, request_for(made, jobs(2)))).errors
 
 
 async def test_a_project_that_asks_much_does_not_delay_another(judge: ApartJudge) -> None:
     made = layouts()
-    many = [asyncio.ensure_future(judge.judged(made, asked(made, LONG))) for _ in range(20)]
-    await judge.judged(made, asked(made, jobs(2), project="lib"))
+    many = [asyncio.ensure_future(judge.judged(made, request_for(made, LONG))) for _ in range(20)]
+    await judge.judged(made, request_for(made, jobs(2), project="lib"))
     assert not any(one.done() for one in many[1:])
     for one in many:
         one.cancel()
     await asyncio.gather(*many, return_exceptions=True)
-    assert not (await judge.judged(made, asked(made, jobs(2)))).errors
+    assert not (await judge.judged(made, request_for(made, jobs(2)))).errors
 
 
 @pytest.mark.long
 async def test_a_killed_process_is_restarted_and_its_request_repeated(judge: ApartJudge) -> None:
     made = layouts()
-    await judge.judged(made, asked(made, jobs(1)))
+    await judge.judged(made, request_for(made, jobs(1)))
     running = judge._running
     assert running is not None
-    slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
+    slow = asyncio.ensure_future(judge.judged(made, request_for(made, LONG)))
     await until("it is judged", lambda: running.waiting and _children(running.process.pid))
     os.kill(running.process.pid, signal.SIGKILL)
     (error,) = (await slow).errors
@@ -161,8 +161,8 @@ async def test_a_killed_process_is_restarted_and_its_request_repeated(judge: Apa
 
 async def test_nothing_is_left_of_it(judge: ApartJudge) -> None:
     made = layouts()
-    slow = asyncio.ensure_future(judge.judged(made, asked(made, LONG)))
-    await judge.judged(made, asked(made, jobs(1), project="lib"))
+    slow = asyncio.ensure_future(judge.judged(made, request_for(made, LONG)))
+    await judge.judged(made, request_for(made, jobs(1), project="lib"))
     running = judge._running
     assert running is not None
     children = [int(pid) for pid in _children(running.process.pid)]

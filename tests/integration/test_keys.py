@@ -60,7 +60,7 @@ def keys(here: Path, *words: str) -> Result:
     return CliRunner().invoke(group, ["keys", words[0], "--config", str(here / "headgate.conf"), *words[1:]])
 
 
-def said(done: Result) -> str:
+def error_of(done: Result) -> str:
     """Return the error message of a failed command."""
     assert isinstance(done.exception, UserError), done.output
     return str(done.exception)
@@ -88,19 +88,19 @@ def test_exported_keys_are_their_owner_s_alone_whatever_was_there(here, tmp_path
     assert json.loads(out.read_text()) == json.loads(EXPORTED.read_text()) and out.stat().st_mode & 0o777 == 0o600
     elsewhere.write_text("precious")
     (tmp_path / "link").symlink_to(elsewhere)
-    assert "is not a regular file" in said(keys(here, "export", str(tmp_path / "link")))
+    assert "is not a regular file" in error_of(keys(here, "export", str(tmp_path / "link")))
     assert elsewhere.read_text() == "precious"
 
 
 @pytest.mark.long
 def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
     settings(here, "another")
-    assert "--password-file FILE" in said(keys(here, "import", str(EXPORTED)))
+    assert "--password-file FILE" in error_of(keys(here, "import", str(EXPORTED)))
     assert "No project has a key yet" in keys(here, "show").output
     (tmp_path / "old").write_text("correct horse\n")
     assert keys(here, "import", "--password-file", str(tmp_path / "old"), str(EXPORTED)).exit_code == 0
     settings(here, "forgotten")
-    assert "Set [keystore] password to the one with which it was written" in said(keys(here, "rotate", "org/app"))
+    assert "Set [keystore] password to the one with which it was written" in error_of(keys(here, "rotate", "org/app"))
 
 
 @pytest.mark.long
@@ -112,14 +112,14 @@ def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_pat
     assert newest != json.loads(EXPORTED.read_text())["keys"][0]["pairs"][0]["public"]
     keys(here, "export", str(tmp_path / "both.json"))
     assert [pair["version"] for pair in json.loads((tmp_path / "both.json").read_text())["keys"][0]["pairs"]] == [2, 1]
-    assert "is `headgate run` running?" in said(keys(here, "retire", "org/app", "1"))  # it is unknown what needs it
-    assert "older ones: 1" in said(keys(here, "retire", "--lossy", "org/app", "2"))
+    assert "is `headgate run` running?" in error_of(keys(here, "retire", "org/app", "1"))  # it is unknown what needs it
+    assert "older ones: 1" in error_of(keys(here, "retire", "--lossy", "org/app", "2"))
     assert "Remaining keys of org/app: 2.\n" in keys(here, "retire", "--lossy", "org/app", "1").output
     assert keys(here, "import", "--overwrite", str(tmp_path / "both.json")).exit_code == 0
-    assert "already has another key" in said(keys(here, "import", str(EXPORTED)))
+    assert "already has another key" in error_of(keys(here, "import", str(EXPORTED)))
     assert keys(here, "import", "--overwrite", str(EXPORTED)).exit_code == 0
     assert keys(here, "delete", "--yes", "org/app").exit_code == 0
-    assert "there is no key of org/app (hub)" in said(keys(here, "delete", "--yes", "org/app"))
+    assert "there is no key of org/app (hub)" in error_of(keys(here, "delete", "--yes", "org/app"))
 
 
 def deeds(here: Path) -> list[HandAction]:
@@ -175,11 +175,11 @@ def test_all_keys_get_another_password_and_still_open_what_they_encrypted(here, 
     (tmp_path / "new").write_text("battery staple\n")
     assert "Changed 1 keys" in keys(here, "password", str(tmp_path / "new")).output
     assert "Changed 0 keys" in keys(here, "password", str(tmp_path / "new")).output
-    assert "cannot be opened" in said(keys(here, "rotate", "org/app"))
+    assert "cannot be opened" in error_of(keys(here, "rotate", "org/app"))
     settings(here, "battery staple")
     assert keys(here, "show", "org/app").output == before and "has key 2" in keys(here, "rotate", "org/app").output
     (tmp_path / "empty").write_text("\n")
-    assert "is empty" in said(keys(here, "password", str(tmp_path / "empty")))
+    assert "is empty" in error_of(keys(here, "password", str(tmp_path / "empty")))
 
 
 @pytest.mark.parametrize("words", [("import", str(EXPORTED)), ("import", "--overwrite", str(EXPORTED))])
@@ -193,7 +193,7 @@ def test_a_key_that_a_running_headgate_makes_meanwhile_is_not_imported_over(here
         return found
 
     monkeypatch.setattr(KeyStore, "every", overtaken)
-    assert "changed the keys of org/app (hub) in the meantime" in said(keys(here, *words))
+    assert "changed the keys of org/app (hub) in the meantime" in error_of(keys(here, *words))
     monkeypatch.setattr(KeyStore, "every", every)
     assert keys(here, "show", "org/app").output == made[0]
 
@@ -206,7 +206,7 @@ def test_a_running_headgate_is_read_beside_and_not_written_under(here):
         try:
             assert (await asyncio.to_thread(keys, here, "show", "org/app")).output.startswith("-----BEGIN PUBLIC KEY")
             done = await asyncio.to_thread(keys, here, "delete", "--yes", "org/app")
-            assert "Stop it while this command runs" in said(done)
+            assert "Stop it while this command runs" in error_of(done)
         finally:
             await backend.close()
 
@@ -232,7 +232,7 @@ def test_encrypting_without_a_project_or_a_key_is_reported(here, tmp_path):
     assert "name the project with" in CliRunner().invoke(group, ["encrypt"], input="x").output
     (tmp_path / "no.pub").write_text("nothing")
     done = CliRunner().invoke(group, ["encrypt", "--public-key", str(tmp_path / "no.pub")], input="x")
-    assert "this is not a public key in PEM form" in said(done)
+    assert "this is not a public key in PEM form" in error_of(done)
 
 
 def test_a_secret_that_the_keys_do_not_open_is_an_error_of_the_configuration(here, tmp_path):

@@ -71,7 +71,7 @@ def exported(here: Path, found: dict[str, Any]) -> str:
     return str(file)
 
 
-def said(done: Result) -> str:
+def error_of(done: Result) -> str:
     assert isinstance(done.exception, UserError), done.output
     return str(done.exception)
 
@@ -128,7 +128,7 @@ def test_again_is_the_same_and_another_key_is_not_replaced_by_mistake(here: Path
     assert keys(here, "import", file).exit_code == 0 and keys(here, "show", "org/app").output == before
     assert openssl("rsa", "-pubout", "-passin", f"pass:{OLD}", given=pem.encode()).decode() == before
     other = exported(here, {path_of("hub", "org/app"): record(a_key()), path_of("hub", "org/b"): record(pem)})
-    assert "org/app (hub) already has another key; nothing was imported" in said(keys(here, "import", other))
+    assert "org/app (hub) already has another key; nothing was imported" in error_of(keys(here, "import", other))
     assert "org/b" not in keys(here, "show").output
     assert keys(here, "import", "--overwrite", other).exit_code == 0
     assert keys(here, "show", "org/app").output != before
@@ -139,7 +139,7 @@ def test_the_password_may_be_another_one(here: Path) -> None:
     file = exported(here, {path_of("hub", "org/app"): record(a_key())})
     conf = here / "headgate.conf"
     conf.write_text(conf.read_text().replace(OLD, OURS))
-    assert "written with another password" in said(keys(here, "import", file))
+    assert "written with another password" in error_of(keys(here, "import", file))
     assert "No project has a key yet" in keys(here, "show").output
     (here / "old").write_text(f"{OLD}\n")
     assert keys(here, "import", "--password-file", str(here / "old"), file).exit_code == 0
@@ -162,7 +162,7 @@ def test_the_password_may_be_another_one(here: Path) -> None:
     ],
 )
 def test_errors_name_their_path_and_nothing_is_imported(here: Path, path: str, wrong: Any, why: str) -> None:
-    told = said(keys(here, "import", exported(here, {path: wrong, path_of("hub", "org/fine"): record(a_key())})))
+    told = error_of(keys(here, "import", exported(here, {path: wrong, path_of("hub", "org/fine"): record(a_key())})))
     assert why in told and told.isprintable()
     assert "No project has a key yet" in keys(here, "show").output
 
@@ -170,4 +170,4 @@ def test_errors_name_their_path_and_nothing_is_imported(here: Path, path: str, w
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": 1}', "null", "\x00", '{"keys": {"a": 1}'])
 def test_a_file_that_is_no_export_is_recognised(here: Path, text: str) -> None:
     (here / "file").write_text(text)
-    assert "this file was written neither by" in said(keys(here, "import", str(here / "file")))
+    assert "this file was written neither by" in error_of(keys(here, "import", str(here / "file")))

@@ -88,11 +88,11 @@ async def approved(repositories: Repositories, topic: str) -> str:
 
 
 async def noted(repositories: Repositories, commit: str, words: str) -> str:
-    def said() -> str:
+    def note_with_words() -> str:
         note = repositories.note("code/api", commit)
         return note if words in note else ""
 
-    found: str = await asyncio.to_thread(wait_for, words, said, 10)
+    found: str = await asyncio.to_thread(wait_for, words, note_with_words, 10)
     return found
 
 
@@ -226,13 +226,13 @@ async def test_what_happens_waits_while_it_is_paused(client: Client, running: Ga
     assert (state["trigger_queue_paused"], state["reason"], state["info"]) == (True, "moving house", None)
     await asyncio.to_thread(repositories.propose, "code/api", "one", {"a": "x\n"})
     async with asyncio.timeout(DEADLINE_S):
-        await shown(running, client.status, lambda told: told["trigger_event_queue"]["length"])
+        await shown(running, client.status, lambda status: status["trigger_event_queue"]["length"])
     assert running.runner.ran == []
     await client.asks("state", {"result_queue_paused": True, "trigger_queue_paused": False})
     state = (await client.status())["state"]
     assert (state["result_queue_paused"], state["trigger_queue_paused"], state["reason"]) == (True, False, None)
     async with asyncio.timeout(DEADLINE_S):
-        await shown(running, partial(client.pipeline, "check"), lambda told: told["result_events"])
+        await shown(running, partial(client.pipeline, "check"), lambda status: status["result_events"])
     assert running.runner.ran == [], "the answer of the merger is not taken up"
     await client.asks("state", {"result_queue_paused": False})
     assert (await running.history.result_of("one", "check")).result == "SUCCESS"
@@ -248,7 +248,7 @@ async def test_what_happens_is_forgotten_while_it_is_discarded(
     async with asyncio.timeout(DEADLINE_S):
         while sum(b"refs/for" in e.value for e in running.context.mirror.under(cache)) < 2:
             await running.context.mirror.moved(running.context.mirror.moves)
-        await shown(running, client.status, lambda told: not told["trigger_event_queue"]["length"])
+        await shown(running, client.status, lambda status: not status["trigger_event_queue"]["length"])
     await client.asks("state", {"trigger_queue_discarding": False})
     await asyncio.to_thread(repositories.propose, "code/api", "three", {"c": "x\n"})
     assert (await running.history.result_of("three", "check")).result == "SUCCESS"

@@ -41,19 +41,19 @@ async def client(tmp_path: Path, running: Gate) -> AsyncIterator[httpx.AsyncClie
     history.close()
 
 
-async def said_of(client: httpx.AsyncClient, topic: str, holds: Any) -> dict[str, Any]:
+async def description_once(client: httpx.AsyncClient, topic: str, holds: Any) -> dict[str, Any]:
     """Return the description of the change once it `holds`."""
 
-    async def said() -> dict[str, Any]:
+    async def description() -> dict[str, Any]:
         answer = await client.get(f"{TENANT}/change", params={"project": "code/api", "change": topic})
         found: dict[str, Any] = answer.json()
         return found if answer.status_code == 200 and holds(found) else {}
 
-    return await until(f"{topic} is told as it is", said)
+    return await until(f"{topic} is told as it is", description)
 
 
-def gated(told: dict[str, Any]) -> dict[str, Any] | None:
-    return next((place for place in told["places"] if place["pipeline"] == "gate"), None)
+def gated(description: dict[str, Any]) -> dict[str, Any] | None:
+    return next((place for place in description["places"] if place["pipeline"] == "gate"), None)
 
 
 @pytest.mark.long
@@ -62,7 +62,7 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
 ) -> None:
     running.runner.hold = asyncio.Event()
     repositories.propose("code/api", "first", {"a": "1\n"}, "Do this first")
-    first = await said_of(client, "first", lambda told: told["places"])
+    first = await description_once(client, "first", lambda description: description["places"])
     assert first["state"] == "open" and not first["approved"] and first["ref"]["subject"] == "Do this first"
     assert [one["pipeline"] for one in first["places"]] == ["check"]
     (kept,) = first["lacks"]
@@ -71,16 +71,18 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     second = "Then that\n\nDepends-On: git.example/code/api/master/first\n"
     repositories.propose("code/api", "second", {"b": "1\n"}, second)
     repositories.approve("code/api", "first")
-    told = await said_of(client, "first", gated)
+    told = await description_once(client, "first", gated)
     assert told["approved"] and told["lacks"] == [{"pipeline": "gate", "lacks": []}]
     repositories.approve("code/api", "second")
-    behind = await said_of(client, "second", lambda told: "unit" in (gated(told) or {"basis": ""})["basis"])
+    behind = await description_once(
+        client, "second", lambda description: "unit" in (gated(description) or {"basis": ""})["basis"]
+    )
     place = gated(behind)
     assert place is not None and place["position"] == 2 and place["active"]
     assert place["remaining_time"] is None and "the remaining time is unknown for: unit" in place["basis"]
     (needed,) = behind["needs"]
     assert (needed["state"], needed["ref"]["topic"], needed["pipelines"]) == ("open", "first", ["check", "gate"])
-    first = await said_of(client, "first", lambda told: told["needed_by"])
+    first = await description_once(client, "first", lambda description: description["needed_by"])
     assert [one["ref"]["topic"] for one in first["needed_by"]] == ["second"]
 
     every = (await client.get(f"{TENANT}/changes", params={"project": "code/api"})).json()
@@ -90,7 +92,7 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     assert (await client.get(f"{TENANT}/changes", params={"project": "code/lib"})).json() == []
 
     running.runner.hold.set()
-    landed = await said_of(client, "second", lambda told: told["state"] == "landed")
+    landed = await description_once(client, "second", lambda description: description["state"] == "landed")
     assert landed["lacks"] == [] and landed["needs"][0]["state"] == "landed"
 
 
@@ -101,11 +103,13 @@ async def test_changes_that_need_each_other_are_a_circle_and_what_they_need_is_n
     repositories.propose("code/api", "below", {"b": "1\n"}, "Below")
     for topic, other in (("one", "two"), ("two", "three"), ("three", "one")):
         repositories.propose("code/api", topic, {topic: "1\n"}, f"{topic}\n\n{needs}/{other}\n{needs}/below\n")
-    told = await said_of(client, "one", lambda told: len(told["circle"]) == 2)
+    told = await description_once(client, "one", lambda description: len(description["circle"]) == 2)
     named = {one["key"]: one["ref"]["topic"] for one in told["needs"]}
     assert sorted(named.values()) == ["below", "three", "two"]
     assert sorted(named[key] for key in told["circle"]) == ["three", "two"]
-    assert (await said_of(client, "below", lambda told: len(told["needed_by"]) == 3))["circle"] == []
+    assert (await description_once(client, "below", lambda description: len(description["needed_by"]) == 3))[
+        "circle"
+    ] == []
 
 
 async def test_bad_questions_are_answered_in_words(client: httpx.AsyncClient, running: Gate) -> None:

@@ -15,14 +15,14 @@ from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import PIPELINES, TENANTS
 
-TOLD = "    enqueue: {local: {}}\n    dequeue: {local: {}}\n    dequeue-message: Taken over.\n"
+REPORTERS = "    enqueue: {local: {}}\n    dequeue: {local: {}}\n    dequeue-message: Taken over.\n"
 SUPERSEDING = PIPELINES.replace(
     "    manager: dependent\n", "    manager: dependent\n    supercedes: [check, nowhere]\n"
 )
 DISABLED = "    disable-after-consecutive-failures: 1\n    failure-message: It failed.\n"
 
 
-def said(text: str, more: str) -> str:
+def with_keys(text: str, more: str) -> str:
     """Add keys to the first pipeline of the configuration."""
     return text.replace("    manager: independent\n", f"    manager: independent\n{more}", 1)
 
@@ -38,7 +38,7 @@ async def quiet(running: Gate) -> None:
 async def test_the_gate_takes_a_change_out_of_the_pipeline_it_supersedes(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    repositories.create("superseding", {"zuul.yaml": said(SUPERSEDING, TOLD), "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("superseding", {"zuul.yaml": with_keys(SUPERSEDING, REPORTERS), "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- superseding\n")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
         running.runner.hold = asyncio.Event()
@@ -56,7 +56,7 @@ async def test_a_pipeline_that_gave_up_tells_nobody(tmp_path: Path, repositories
     def fails(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         return BuildOutcome(build=spec.build, result="FAILURE")
 
-    repositories.create("weary", {"zuul.yaml": said(PIPELINES, DISABLED), "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("weary", {"zuul.yaml": with_keys(PIPELINES, DISABLED), "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- weary\n")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, {"unit": fails}) as running:
         one = repositories.propose("code/api", "one", {"one": "1\n"})
@@ -143,7 +143,7 @@ async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
 async def test_many_changes_abandoned_at_once_leave_in_turns_that_fit_into_a_commit(
     tmp_path: Path, repositories: Repositories
 ) -> None:
-    repositories.create("reporting", {"zuul.yaml": said(PIPELINES, TOLD), "jobs/unit": "#!/bin/sh\n"})
+    repositories.create("reporting", {"zuul.yaml": with_keys(PIPELINES, REPORTERS), "jobs/unit": "#!/bin/sh\n"})
     tenants, many = TENANTS.replace("- config\n", "- reporting\n"), [f"t{n}" for n in range(45)]
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:
         running.runner.hold = asyncio.Event()

@@ -33,7 +33,7 @@ from headgate.testing.repositories import Repositories, run_git
 from .conftest import PIPELINES, TENANTS
 
 
-async def told(client: MessageClient, project: str) -> list[PublishedEvent]:
+async def published(client: MessageClient, project: str) -> list[PublishedEvent]:
     """Return the messages of one project, in order."""
     partition = QueuePartition(queue_of("example"), partition_of(project, PARTITIONS))
     try:
@@ -43,10 +43,10 @@ async def told(client: MessageClient, project: str) -> list[PublishedEvent]:
     return [one for one in found if one.project == project]
 
 
-async def until_told(client: MessageClient, project: str, count: int, kind: str) -> list[PublishedEvent]:
+async def published_once(client: MessageClient, project: str, count: int, kind: str) -> list[PublishedEvent]:
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            found = await told(client, project)
+            found = await published(client, project)
             if sum(one.kind == kind for one in found) >= count:
                 return found
 
@@ -66,13 +66,13 @@ async def test_events_of_a_change_are_published_in_order(tmp_path: Path, reposit
             running.runner.hold = asyncio.Event()
             for topic in ("bad", "good"):
                 repositories.propose("code/api", topic, {topic: "x\n"})
-            await until_told(client, project, 2, "build-started")
+            await published_once(client, project, 2, "build-started")
             running.runner.hold.set()
-            found = await until_told(client, project, 1, "change-rejected")
+            found = await published_once(client, project, 1, "change-rejected")
             for topic in ("bad", "good"):
                 repositories.approve("code/api", topic)
-            found = await until_told(client, project, 1, "change-landed")
-            left = await until_told(client, project, 2, "change-rejected")
+            found = await published_once(client, project, 1, "change-landed")
+            left = await published_once(client, project, 2, "change-rejected")
         gates = {t: [n for n in left if n.pipeline == "gate" and n.change.startswith(t)] for t in ("bad", "good")}
         kinds = {topic: [n.kind for n in some] for topic, some in gates.items()}
         assert kinds["bad"] == ["change-enqueued", "build-started", "build-finished", "change-rejected"]
@@ -119,7 +119,7 @@ async def test_what_was_posted_and_not_acknowledged_is_there_once(tmp_path: Path
         gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS, poster=Faltering(client)),
     ):
         repositories.propose("code/lib", "one", {"a": "x\n"})
-        found = await until_told(client, "git.example/code/lib", 1, "change-passed")
+        found = await published_once(client, "git.example/code/lib", 1, "change-passed")
     assert [n.kind for n in found] == ["change-enqueued", "build-started", "build-finished", "change-passed"]
     await board.close()
 

@@ -59,13 +59,13 @@ class Server(Site):
         assert said == there
 
 
-def served(kept: str, limits: ApplicationLimits = UNLIMITED) -> AbstractAsyncContextManager[Server]:
-    return site(Server, kept, limits)
+def served(database_url: str, limits: ApplicationLimits = UNLIMITED) -> AbstractAsyncContextManager[Server]:
+    return site(Server, database_url, limits)
 
 
 @pytest.fixture
-async def server(kept: str) -> AsyncIterator[Server]:
-    async with served(kept) as found:
+async def server(database_url: str) -> AsyncIterator[Server]:
+    async with served(database_url) as found:
         yield found
         await found.ask("DELETE", "/q")
         forget = (
@@ -101,10 +101,10 @@ async def test_a_queue_that_drops_keeps_the_newest(server: Server) -> None:
 
 
 async def test_a_queue_with_far_too_many_messages_drops_so_many_at_a_time(
-    kept: str, monkeypatch: pytest.MonkeyPatch
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "DROP_MAX", 3)
-    async with site(Site, kept) as found:
+    async with site(Site, database_url) as found:
         await found.ask("POST", "", 201, data={"queue_name": "many"})
         await found.ask("POST", "/many", 201, json={"messages": [{"body": str(n)} for n in range(8)]})
         await found.ask("PUT", "/many", data={"messages_max": "2", "full": "drop"})
@@ -198,8 +198,8 @@ async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server)
         await server.counted()
 
 
-async def test_an_application_keeps_so_much_and_others_are_none_the_worse(kept: str) -> None:
-    async with served(kept, ApplicationLimits(messages_max=50, bytes_max=1_000)) as server:
+async def test_an_application_keeps_so_much_and_others_are_none_the_worse(database_url: str) -> None:
+    async with served(database_url, ApplicationLimits(messages_max=50, bytes_max=1_000)) as server:
         await server.queue()
         await server.ask("POST", "", 201, data={"queue_name": "q"}, app=OTHER_APP, headers=OTHERS)
         await server.post("x" * 600)
@@ -208,7 +208,7 @@ async def test_an_application_keeps_so_much_and_others_are_none_the_worse(kept: 
         await server.post("x" * 500, status=429, delay=60)
         await server.post(*["y"] * 50, status=429)
         await server.ask("POST", "/q", 201, data="x" * 900, app=OTHER_APP, headers=OTHERS)
-        async with served(kept, ApplicationLimits(bytes_max=1_000)) as again:
+        async with served(database_url, ApplicationLimits(bytes_max=1_000)) as again:
             await again.post("x" * 600, status=429)
         await server.ask("DELETE", "/q")
         await server.queue()

@@ -63,7 +63,7 @@ async def ask(config: str, name: str, *arguments: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", config, *arguments])
 
 
-async def said(config: str, name: str, *arguments: str) -> str:
+async def output_of(config: str, name: str, *arguments: str) -> str:
     result = await ask(config, name, *arguments)
     assert result.exit_code == 0, (result.output, result.exception)
     return result.output
@@ -72,41 +72,43 @@ async def said(config: str, name: str, *arguments: str) -> str:
 @pytest.mark.long
 async def test_a_queue_is_watched_and_steered_while_a_worker_runs(hands: tuple[QueueHarness, str]) -> None:
     harness, config = hands
-    await said(config, "post", "q", "one", "--create", "2", "--partition", "2")
-    assert json.loads(await said(config, "list", "--json"))[0]["state"] == "new"
-    assert json.loads(await said(config, "lag", "--json"))[1] == {
+    await output_of(config, "post", "q", "one", "--create", "2", "--partition", "2")
+    assert json.loads(await output_of(config, "list", "--json"))[0]["state"] == "new"
+    assert json.loads(await output_of(config, "lag", "--json"))[1] == {
         "partition": "q:2", "waiting": 1, "oldest_s": pytest.approx(0, abs=60), "retrying": 0, "delayed": 0,
     }  # fmt: skip
     assert (await ask(config, "lag", "--above", "0")).exit_code == 1
-    assert json.loads(await said(config, "peek", "q:2"))["body"] == "one"
+    assert json.loads(await output_of(config, "peek", "q:2"))["body"] == "one"
 
     done = asyncio.Event()
     working = asyncio.ensure_future(run_until(done, run_worker(read_worker_file(Path(config)))))
     try:
         await harness.until("the first is processed", lambda: SEEN == ["one"])
         async with asyncio.timeout(DEADLINE_S):
-            while "processed" not in await said(config, "list"):
+            while "processed" not in await output_of(config, "list"):
                 pass
-        await said(config, "pause", "q:2")
-        await said(config, "seek", "q:2", "start")
+        await output_of(config, "pause", "q:2")
+        await output_of(config, "seek", "q:2", "start")
         async with asyncio.timeout(DEADLINE_S):
-            while "to seek" in (shown := await said(config, "list")):
+            while "to seek" in (shown := await output_of(config, "list")):
                 pass
         assert "paused" in shown
-        await said(config, "post", "q", "two", "--partition", "2")
+        await output_of(config, "post", "q", "two", "--partition", "2")
         assert SEEN == ["one"], "paused"
-        await said(config, "resume", "q:2")
+        await output_of(config, "resume", "q:2")
         await harness.until("the first again, and the second", lambda: SEEN == ["one", "one", "two"])
-        await said(config, "post", "q", "bad", "--partition", "1")
+        await output_of(config, "post", "q", "bad", "--partition", "1")
         async with asyncio.timeout(DEADLINE_S):
-            while not (dead := json.loads(out) if (out := await said(config, "dead", "--json")) else []):
+            while not (dead := json.loads(out) if (out := await output_of(config, "dead", "--json")) else []):
                 pass
         assert (dead[0]["partition"], dead[0]["tries"], dead[0]["error"]) == ("q", 1, "ValueError: bad")
-        assert await said(config, "dead", "--show", dead[0]["id"]) == "bad"
-        await said(config, "post", DEAD_LETTERS, "no dead letter at all", "--partition", "1")
-        assert await said(config, "replay", dead[0]["id"]) == "1 posted again\n"
+        assert await output_of(config, "dead", "--show", dead[0]["id"]) == "bad"
+        await output_of(config, "post", DEAD_LETTERS, "no dead letter at all", "--partition", "1")
+        assert await output_of(config, "replay", dead[0]["id"]) == "1 posted again\n"
         async with asyncio.timeout(DEADLINE_S):
-            while not (again := json.loads(await said(config, "dead", "--json"))) or again[0]["id"] == dead[0]["id"]:
+            while (
+                not (again := json.loads(await output_of(config, "dead", "--json"))) or again[0]["id"] == dead[0]["id"]
+            ):
                 pass
         assert len(again) == 1, "posted again, and given up again"
     finally:
@@ -139,19 +141,19 @@ async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[QueueHarness,
     _, config = hands
     none = await ask(config, "bound", "q", "--age", "60")
     assert isinstance(none.exception, UserError) and "no such queue" in str(none.exception)
-    await said(config, "post", "q", "first")
-    assert await said(config, "bound", "q") == "q: no limits\n"
-    shown = await said(config, "bound", "q", "--messages", "2", "--full", "drop", "--age", "60")
+    await output_of(config, "post", "q", "first")
+    assert await output_of(config, "bound", "q") == "q: no limits\n"
+    shown = await output_of(config, "bound", "q", "--messages", "2", "--full", "drop", "--age", "60")
     assert shown == "q: at most 2 messages in each partition, then drop; messages are kept at most 60 s\n"
     for body in ("second", "third"):
-        await said(config, "post", "q", body)
-    peeked = await said(config, "peek", "q")
+        await output_of(config, "post", "q", body)
+    peeked = await output_of(config, "peek", "q")
     assert "first" not in peeked and "third" in peeked
-    shown = await said(config, "bound", "q", "--messages", "0", "--bytes", "9")
+    shown = await output_of(config, "bound", "q", "--messages", "0", "--bytes", "9")
     assert shown == "q: at most 9 bytes in each partition, then drop; messages are kept at most 60 s\n"
     wrong = await ask(config, "bound", "q", "--age", "99999999999")
     assert isinstance(wrong.exception, UserError) and "age_max" in str(wrong.exception)
-    assert await said(config, "bound", "q", "--bytes", "0", "--age", "0") == "q: no limits\n"
+    assert await output_of(config, "bound", "q", "--bytes", "0", "--age", "0") == "q: no limits\n"
 
 
 async def test_without_a_server_it_says_so(tmp_path: Path) -> None:

@@ -49,13 +49,13 @@ class Server(Site):
         return [(one["body"], one["hold"]) for one in found["messages"]]
 
 
-def served(kept: str, *, upkeep: bool = False) -> AbstractAsyncContextManager[Server]:
-    return site(Server, kept, upkeep=upkeep)
+def served(database_url: str, *, upkeep: bool = False) -> AbstractAsyncContextManager[Server]:
+    return site(Server, database_url, upkeep=upkeep)
 
 
 @pytest.fixture
-async def server(kept: str) -> AsyncIterator[Server]:
-    async with served(kept) as found:
+async def server(database_url: str) -> AsyncIterator[Server]:
+    async with served(database_url) as found:
         await found.ask("POST", "", 201, data={"queue_name": "later", "partitions": "2"})
         yield found
         await found.ask("DELETE", "/later")
@@ -112,19 +112,19 @@ async def test_a_message_is_withdrawn_until_it_is_delivered(server: Server) -> N
     assert (await server.ask("DELETE", f"/later/delayed/1:{kept['key']}"))["withdrawn"] == 0
 
 
-async def test_a_server_that_was_away_delivers_what_has_come_due(kept: str, server: Server) -> None:
+async def test_a_server_that_was_away_delivers_what_has_come_due(database_url: str, server: Server) -> None:
     await server.post("in an hour", delay=3600)
     await server.post("in a minute", deliver_at=(datetime.now(UTC) + timedelta(minutes=1)).isoformat())
-    async with served(kept) as other:
+    async with served(database_url) as other:
         await other.later(7200)
         assert await other.bodies() == ["in a minute", "in an hour"]
 
 
 @pytest.mark.long
-async def test_two_servers_deliver_each_message_once(kept: str, server: Server) -> None:
+async def test_two_servers_deliver_each_message_once(database_url: str, server: Server) -> None:
     for n in range(120):
         await server.post(f"{n:03d}", delay=1)
-    async with served(kept) as other:
+    async with served(database_url) as other:
         server.ahead_s = other.ahead_s = 2
         await asyncio.gather(*(one.board.deliver() for one in (server, other, server, other)))
         assert await other.bodies("?limit=1000") == [f"{n:03d}" for n in range(120)]
@@ -146,8 +146,8 @@ async def test_a_post_that_is_repeated_is_one_message(server: Server) -> None:
     assert await server.delayed() == [("x", False)]
 
 
-async def test_a_worker_over_http_waits_for_what_is_due(kept: str) -> None:
-    async with served(kept, upkeep=True) as server:
+async def test_a_worker_over_http_waits_for_what_is_due(database_url: str) -> None:
+    async with served(database_url, upkeep=True) as server:
         await server.ask("POST", "", 201, data={"queue_name": "later"})
         await server.post("soon", delay=0.3)
         lag = await server.ask("GET", "/later/lag")
@@ -215,17 +215,17 @@ async def test_from_python_and_from_the_command_line(tmp_path: Path) -> None:
         config = tmp_path / "worker.conf"
         config.write_text(f"[queuey]\nconnection = {server.url}/\napp_key = {KEY}\n")
 
-        async def said(name: str, *words: str) -> Result:
+        async def run(name: str, *words: str) -> Result:
             return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", str(config), *words])
 
-        assert (await said("post", "later", "command", "--delay", "900")).output == "posted to later\n"
-        listed = json.loads((await said("delayed", "later", "--json")).output)
+        assert (await run("post", "later", "command", "--delay", "900")).output == "posted to later\n"
+        listed = json.loads((await run("delayed", "later", "--json")).output)
         assert [one["body"] for one in listed] == ["library", '{"v":1}', "command"]
         assert [one["hold"] for one in listed] == ["yes", "", ""]
-        assert (await said("withdraw", "later", listed[2]["id"])).output == "1 withdrawn\n"
-        again = await said("withdraw", "later", listed[2]["id"])
+        assert (await run("withdraw", "later", listed[2]["id"])).output == "1 withdrawn\n"
+        again = await run("withdraw", "later", listed[2]["id"])
         assert again.exit_code != 0 and "no longer" in str(again.exception)
-        assert (await said("post", "later", "x", "--at", "tomorrow")).exit_code != 0
+        assert (await run("post", "later", "x", "--at", "tomorrow")).exit_code != 0
         await server.later(601)
         of = await server.board.queue(APP, "later")
         assert [one.body for one in await server.board.read(of, 1, START, limit=9)] == ["library", '{"v":1}']

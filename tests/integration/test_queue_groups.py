@@ -46,7 +46,7 @@ class World(Site):
         await backend.commit([], ops)
         await backend.close()
 
-    async def said(self, *arguments: str, store: str = "sqlite:///workers.sqlite", group: str = "") -> Result:
+    async def command_result(self, *arguments: str, store: str = "sqlite:///workers.sqlite", group: str = "") -> Result:
         file = self.root_dir / "worker.conf"
         told = f"[queuey]\nconnection = {self.url}\napp_key = {KEY}\n[store]\nurl = {store}\n"
         file.write_text(f"[qdo-worker]\ngroup = {group}\n{told}")
@@ -54,14 +54,14 @@ class World(Site):
         return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", str(file), *more])
 
     async def rows(self, *arguments: str, **how: str) -> Any:
-        result = await self.said(*arguments, "--json", **how)
+        result = await self.command_result(*arguments, "--json", **how)
         assert result.exit_code == 0, (result.output, result.exception)
         return json.loads(result.output)
 
 
 @pytest.fixture
-async def world(kept: str, tmp_path: Path) -> AsyncIterator[World]:
-    async with site(World, kept) as found:
+async def world(database_url: str, tmp_path: Path) -> AsyncIterator[World]:
+    async with site(World, database_url) as found:
         found.root_dir = tmp_path
         await found.ask("POST", "", 201, data={"queue_name": "q", "partitions": "2"})
         for partition in (1, 2):
@@ -85,8 +85,8 @@ async def test_every_group_is_listed_with_its_lag(world: World) -> None:
         ("q", "packers", "server"): ("node 7", 1),
     }
     assert {0 <= one["oldest_s"] < 3600 for one in found} == {True}
-    assert (await world.said("lag", "--groups", "--above", "2")).exit_code == 1
-    assert (await world.said("lag", "--groups", "--above", "3")).exit_code == 0
+    assert (await world.command_result("lag", "--groups", "--above", "2")).exit_code == 1
+    assert (await world.command_result("lag", "--groups", "--above", "3")).exit_code == 0
     alone = await world.rows("lag")
     assert [(one["partition"], one["waiting"]) for one in alone] == [("q", 2), ("q:2", 3)] and "group" not in alone[0]
 
@@ -110,12 +110,12 @@ async def test_where_the_server_keeps_how_far_workers_are_the_commands_ask_it(wo
     assert (await world.rows("lag", store="server:", group="packers"))[1]["retrying"] == 1
     every = await world.rows("lag", "--groups", store="server:")
     assert {(one["partition"], one["group"]) for one in every} == {("q:2", "packers"), ("q:2", "workers")}
-    refused = await world.said("pause", "q", store="server:")
+    refused = await world.command_result("pause", "q", store="server:")
     assert refused.exit_code != 0 and "`headgate queue list` and `lag` show it" in str(refused.exception)
 
 
 async def test_lag_is_reported_for_each_priority(world: World) -> None:
-    assert (await world.said("post", "ranked", "x", "--priority", "low")).exit_code == 0
+    assert (await world.command_result("post", "ranked", "x", "--priority", "low")).exit_code == 0
     rows = await world.rows("lag", store="server:")
     assert [(one["partition"], one["priority"], one["waiting"]) for one in rows] == [
         ("q", "", 3), ("q:2", "", 3), ("ranked", 1, 0), ("ranked:2", 2, 0), ("ranked:3", 3, 1),

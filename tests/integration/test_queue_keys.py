@@ -41,10 +41,12 @@ def test_two_keys_are_good_at_once_and_one_of_them_for_a_time(tmp_path: Path) ->
     assert denied.value.status == 401
 
 
-@pytest.mark.parametrize("said", ["until=2027-01-01T00:00:00Z", "key until=soon", "key until=2027-01-01", "key until="])
-def test_a_time_that_cannot_be_is_an_error_of_the_file(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize(
+    "value", ["until=2027-01-01T00:00:00Z", "key until=soon", "key until=2027-01-01", "key until="]
+)
+def test_a_time_that_cannot_be_is_an_error_of_the_file(tmp_path: Path, value: str) -> None:
     file = tmp_path / "headgate.conf"
-    file.write_text(f"[application_keys]\nsync = {said}\n")
+    file.write_text(f"[application_keys]\nsync = {value}\n")
     with pytest.raises(UserError, match=r"\[application_keys\] sync"):
         _ = read(file, {}).application_keys_until
 

@@ -57,8 +57,8 @@ class Talk(Site):
 
 
 @pytest.fixture
-async def talk(kept: str) -> AsyncIterator[Talk]:
-    async with site(Talk, kept) as found:
+async def talk(database_url: str) -> AsyncIterator[Talk]:
+    async with site(Talk, database_url) as found:
         yield found
         for queue in (await found.ask("GET", ""))["queues"]:
             await found.ask("DELETE", f"/{queue['queue_name']}")

@@ -60,8 +60,8 @@ class Server(Site):
 
 
 @asynccontextmanager
-async def served(kept: str, partitions: int = 3) -> AsyncIterator[Server]:
-    async with site(Server, kept) as found:
+async def served(database_url: str, partitions: int = 3) -> AsyncIterator[Server]:
+    async with site(Server, database_url) as found:
         await found.ask("POST", "", 201, data={"queue_name": "q", "partitions": str(partitions), "priorities": "3"})
         yield found
         for queue in (await found.ask("GET", ""))["queues"]:
@@ -70,8 +70,8 @@ async def served(kept: str, partitions: int = 3) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def server(kept: str) -> AsyncIterator[Server]:
-    async with served(kept) as found:
+async def server(database_url: str) -> AsyncIterator[Server]:
+    async with served(database_url) as found:
         yield found
 
 
@@ -129,8 +129,8 @@ async def test_a_queue_without_priorities_is_as_it_ever_was_and_refuses_them(ser
     assert set(lease) == {"lease", "partition", "epoch", "expires_in", "processed"}
 
 
-async def test_a_key_decides_on_the_strand_and_the_priority_on_the_partition_in_it(kept: str) -> None:
-    async with served(kept, partitions=12) as server:
+async def test_a_key_decides_on_the_strand_and_the_priority_on_the_partition_in_it(database_url: str) -> None:
+    async with served(database_url, partitions=12) as server:
         for n in range(20):
             key = f"customer {n}"
             strand = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") % 4

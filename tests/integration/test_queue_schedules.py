@@ -45,13 +45,13 @@ class Server(Site):
         return sorted(one["body"] for one in found)
 
 
-def served(kept: str) -> AbstractAsyncContextManager[Server]:
-    return site(Server, kept)
+def served(database_url: str) -> AbstractAsyncContextManager[Server]:
+    return site(Server, database_url)
 
 
 @pytest.fixture
-async def server(kept: str) -> AsyncIterator[Server]:
-    async with served(kept) as found:
+async def server(database_url: str) -> AsyncIterator[Server]:
+    async with served(database_url) as found:
         await found.ask("POST", "", 201, data={"queue_name": "q", "partitions": "2"})
         yield found
         await found.ask("DELETE", "/q")
@@ -78,9 +78,11 @@ MISSED = [("once", minutes(31)), ("skip", []), ("all", minutes(*range(31, 56)))]
 
 
 @pytest.mark.parametrize(("missed", "posted"), MISSED)
-async def test_times_that_passed_without_a_server(kept: str, server: Server, missed: str, posted: list[str]) -> None:
+async def test_times_that_passed_without_a_server(
+    database_url: str, server: Server, missed: str, posted: list[str]
+) -> None:
     await server.ask("PUT", "/q/schedules/tick", json={**EACH_MINUTE, "cron": "*/1 9 * * *", "missed": missed})
-    async with served(kept) as other:
+    async with served(database_url) as other:
         await other.at(minutes=25, seconds=30)  # 9:55:50; the last minute does not count as missed
         assert await other.bodies() == (minutes(55) if missed == "skip" else posted)
         await other.at(minutes=26)
@@ -94,10 +96,10 @@ async def test_what_was_missed_long_ago_is_passed_over(server: Server) -> None:
 
 
 @pytest.mark.long
-async def test_two_servers_post_each_message_once(kept: str, server: Server) -> None:
+async def test_two_servers_post_each_message_once(database_url: str, server: Server) -> None:
     for n in range(30):
         await server.ask("PUT", f"/q/schedules/s{n}", json={**EACH_MINUTE, "body": f"{n} {{time}}", "missed": "all"})
-    async with served(kept) as other:
+    async with served(database_url) as other:
         for minute in range(1, 6):
             await asyncio.gather(*(one.at(minutes=minute) for one in (server, other, server, other)))
         found = await other.bodies()
@@ -157,16 +159,16 @@ async def test_the_server_posts_by_itself_and_people_and_programs_say_what(tmp_p
         config = tmp_path / "worker.conf"
         config.write_text(f"[queuey]\nconnection = {server.url}/\napp_key = {KEY}\n")
 
-        async def said(name: str, *words: str) -> Result:
+        async def run(name: str, *words: str) -> Result:
             return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", str(config), *words])
 
-        made = await said("schedule", "fresh", "noon", "0 12 * * mon", '{"v": 1}', "--zone", "Europe/Berlin")
+        made = await run("schedule", "fresh", "noon", "0 12 * * mon", '{"v": 1}', "--zone", "Europe/Berlin")
         assert made.output == "noon: next message at 2027-03-01T11:00:00+00:00\n"
-        listed = json.loads((await said("schedules", "q", "--json")).output)
+        listed = json.loads((await run("schedules", "q", "--json")).output)
         assert [(one["name"], one["body"], one["missed"]) for one in listed] == [("python", '{"v":1}', "skip")]
-        assert (await said("schedule", "q", "bad", "soon", "x")).exit_code != 0
-        assert (await said("unschedule", "q", "python")).output == "removed the schedule python\n"
-        assert (await said("unschedule", "q", "python")).exit_code != 0
+        assert (await run("schedule", "q", "bad", "soon", "x")).exit_code != 0
+        assert (await run("unschedule", "q", "python")).output == "removed the schedule python\n"
+        assert (await run("unschedule", "q", "python")).exit_code != 0
         server.now = START + timedelta(hours=2)
         upkeep = asyncio.ensure_future(server.board.upkeep())
         found = await server.ask("GET", "/fresh?wait=20")

@@ -567,7 +567,7 @@ async def test_healthy_messages_beside_one_that_kills_the_process_are_not_given_
         deadly.clear()
         worker = hands.start(job, Policy(attempts=2), concurrency=1)
         given_up = worker.processor.figures.dead.labels("q0")
-        await hands.until("it dies, or gives up", lambda told=given_up: deadly.is_set() or told._value.get())
+        await hands.until("it dies, or gives up", lambda counter=given_up: deadly.is_set() or counter._value.get())
         if not deadly.is_set():
             break
         await hands.crash(worker)
@@ -884,7 +884,7 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[qdo-worker]\njobb = a:b\n", "2: unknown option 'jobb'; did you mean 'job'?"),
         ("[qdo_worker]\n", "unknown section [qdo_worker]; did you mean 'qdo-worker'?"),
@@ -924,11 +924,11 @@ async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
         ("[qdo-worker]\njob = os:getcwd\n[partitions]\nids = a:0\n", "not a partition of a queue"),
     ],
 )
-def test_errors_in_a_settings_file_name_their_place(tmp_path: Path, text: str, said: str) -> None:
+def test_errors_in_a_settings_file_name_their_place(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "worker.conf"
     file.write_text(text)
     result = CliRunner().invoke(command, ["-c", str(file)])
-    assert isinstance(result.exception, UserError) and said in str(result.exception), result.exception
+    assert isinstance(result.exception, UserError) and message in str(result.exception), result.exception
 
 
 def test_without_a_job_there_is_nothing_to_do(tmp_path: Path) -> None:

@@ -268,17 +268,17 @@ async def test_a_tenant_that_goes_while_nobody_is_there(tmp_path: Path, reposito
         await asyncio.to_thread(repositories.propose, "code/mine", "one", {"one": "x\n"})
         async with asyncio.timeout(DEADLINE_S):
             await running.runner.begun(1)
-    assert [*left(backend, "mine")] and kept(running, "code/mine")
+    assert [*left(backend, "mine")] and is_read(running, "code/mine")
     async with gate(tmp_path / "later", repositories.hub, backend, TENANTS) as running:
         found = await running.history.result_of("one", "check")
         assert (found.tenant, found.result) == ("mine", "DEQUEUED")
         await running.until(lambda: not [*left(backend, "mine")])
-        await running.until(lambda: not kept(running, "code/mine"))
-        assert kept(running, "code/api")
+        await running.until(lambda: not is_read(running, "code/mine"))
+        assert is_read(running, "code/api")
         await lands(running, repositories, "two")
 
 
-def kept(running: Gate, project: str) -> bool:
+def is_read(running: Gate, project: str) -> bool:
     """Return whether its configuration is read."""
     context = running.context
     return bool(context.mirror.under(context.map.config.cache(f"git.example/{project}").path))

@@ -106,10 +106,10 @@ async def test_what_runs_when_another_repository_fails_runs_on_and_lands(
         note = repositories.note("code/lib", good)
         assert f"- unit : SUCCESS ({CARRIED})" in note and note.count(CARRIED) == 1
 
-        def kept() -> dict[str, str]:
+        def stored() -> dict[str, str]:
             return {e.path: e.value.decode() for e in run.context.mirror.under(run.context.map.tenant("example").path)}
 
-        await until("nothing is left of it", lambda: not any("/item/" in path for path in kept()))
+        await until("nothing is left of it", lambda: not any("/item/" in path for path in stored()))
 
         async def final() -> PastBuild | None:
             found = await history.build("example", of["good", "unit"])

@@ -215,7 +215,7 @@ def test_the_history_goes_along_so_that_links_of_builds_lead_on(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("line", "status", "said"),
+    ("line", "status", "message"),
     [
         ('{"history":"build","row":{"uuid":"x","table":"y","no":1}}', 0, "5 history rows"),
         ('{"history":"sqlite_master","row":{"name":"build"}}', 0, "4 history rows"),
@@ -229,7 +229,7 @@ def test_the_history_goes_along_so_that_links_of_builds_lead_on(tmp_path: Path, 
     ],
 )
 def test_rows_that_somebody_else_wrote_harm_nothing(
-    tmp_path: Path, left_behind: Path, line: str, status: int, said: str
+    tmp_path: Path, left_behind: Path, line: str, status: int, message: str
 ) -> None:
     run("export", "--config", left_behind / "headgate.conf", tmp_path / "file")
     *lines, tail = (tmp_path / "file").read_text().splitlines()
@@ -240,6 +240,6 @@ def test_rows_that_somebody_else_wrote_harm_nothing(
     for more in (left_behind / "state").glob("*.sqlite-*"):
         more.unlink()
     result = run("import", "--config", left_behind / "headgate.conf", tmp_path / "spoilt")
-    assert result.exit_code == status and said in (told := f"{result.output} {result.exception}"), told
+    assert result.exit_code == status and message in (told := f"{result.output} {result.exception}"), told
     assert "\x1b" not in told
     assert status == 0 or builds_of(left_behind) == []

@@ -228,13 +228,13 @@ async def test_half_a_handshake_keeps_nobody_out(tmp_path: Path) -> None:
     from headgate.web.process import Vitals, create_waiting_app
     from headgate.web.server import serve
 
-    class Reach:
+    class Reachable:
         away_since_ms = None
         away_why = ""
 
     tls, stop = certificate(tmp_path), asyncio.Event()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    app = create_waiting_app(Vitals(Reach(), lambda: b""))
+    app = create_waiting_app(Vitals(Reachable(), lambda: b""))
     serving = asyncio.ensure_future(serve(app, "127.0.0.1", 0, stop, port.set_result, tls=tls))
     try:
         silent = [await asyncio.open_connection("127.0.0.1", await port) for _ in range(2 * HANDSHAKES_MAX)]

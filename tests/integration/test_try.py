@@ -162,7 +162,7 @@ def test_a_job_has_the_secrets_that_the_user_says(publishing: Repositories, tmp_
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (None, "secrets of job publish are encrypted: account.token; supply their values with --secrets FILE"),
         ("", "account.token; add it to "),
@@ -174,12 +174,12 @@ def test_a_job_has_the_secrets_that_the_user_says(publishing: Repositories, tmp_
     ],
 )
 def test_missing_secrets_are_prompted_for(
-    publishing: Repositories, tmp_path: Path, text: str | None, said: str
+    publishing: Repositories, tmp_path: Path, text: str | None, message: str
 ) -> None:
     given = tmp_path / "mine.yaml"
     given.write_text(text or "")
     done = attempt(publishing, "publish", *(() if text is None else ("--secrets", str(given))))
-    assert done.exit_code == 1 and said in str(done.exception), done.output
+    assert done.exit_code == 1 and message in str(done.exception), done.output
 
 
 @pytest.mark.long

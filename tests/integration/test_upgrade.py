@@ -38,16 +38,16 @@ async def started(root: Path) -> AsyncIterator[tuple[Process, str]]:
             await end(running)
 
 
-async def landing(whole: Process, topic: str) -> PastBuildset:
+async def landing(process: Process, topic: str) -> PastBuildset:
     question = HistoryQuery({"change": (topic,), "pipeline": ("gate",), "result": ("SUCCESS", "FAILURE")})
     async with asyncio.timeout(DEADLINE_S):
         while True:
-            moves = whole.context.mirror.moves
-            if found := await whole.history.buildsets("example", question):
+            moves = process.context.mirror.moves
+            if found := await process.history.buildsets("example", question):
                 return found[0]
             with suppress(TimeoutError):  # the row may come a moment after the last entry has gone
                 async with asyncio.timeout(LOOK_S):
-                    await whole.context.mirror.moved(moves)
+                    await process.context.mirror.moved(moves)
 
 
 @pytest.mark.long

@@ -72,8 +72,8 @@ class Page:
             while await asyncio.get_running_loop().sock_recv(self.there, 1 << 20):
                 pass
 
-    def _take(self, said: bytes) -> None:
-        self._raw += said
+    def _take(self, data: bytes) -> None:
+        self._raw += data
         while self.chunked and b"\r\n" in self._raw:
             size = int(self._raw.partition(b"\r\n")[0], 16)
             begin = self._raw.index(b"\r\n") + 2
@@ -214,10 +214,10 @@ async def looks_on(port: int, gzip: bool) -> Page:
         head += await loop.sock_recv(there, 1)
     assert head.startswith(b"HTTP/1.1 200 ") and (b"content-encoding: gzip" in head) is gzip
     assert b"access-control-allow-origin: *" in head and b"x-content-type-options: nosniff" in head
-    return Whole(there, gzip, chunked=True)
+    return FullPage(there, gzip, chunked=True)
 
 
-class Whole(Page):
+class FullPage(Page):
     """Open a page of the gate's status."""
 
     def heads(self, status: Any) -> list[str]:
@@ -323,7 +323,7 @@ async def test_a_change_is_rendered_once_and_all_viewers_get_the_same(tmp_path: 
             known, said = tag, polled(answers[0])
             assert sum(one["active"] for one in said.values()) == 120 + window
             for page in pages:
-                await page.until(lambda page=page, said=said: timeless(page.items) == said)
+                await page.until(lambda page=page, items=said: timeless(page.items) == items)
         assert counting.made == 2 + changes
         costs = metrics.text().decode()
         assert not re.search(r'pages_cpu_seconds_total\{kind="stream"\} 0\.0$', costs, re.MULTILINE), (

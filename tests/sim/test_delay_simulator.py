@@ -41,7 +41,7 @@ def test_what_is_put_off_comes_when_it_is_due_and_in_order(place: Path) -> None:
     assert held_up > SEEDS, "hardly anything had to wait for anything: that tests nothing"
 
 
-def delivered_in_the_order_of_posting(patch: pytest.MonkeyPatch) -> None:
+def delivered_in_the_order_of_posts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(later, "ORDER", "ticks, due_ms")
 
 
@@ -66,7 +66,7 @@ def given_its_place_when_it_is_posted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(later, "_deliver_partition", deliver)
 
 
-def what_waits_behind_a_held_one_holds_up_nobody(patch: pytest.MonkeyPatch) -> None:
+def messages_behind_a_delayed_one_delay_nobody(patch: pytest.MonkeyPatch) -> None:
     real = HeldBack.take
 
     def take(self: HeldBack, queue_partition: tuple[int, int], ticks: int, id: str, draft: later.MessageDraft) -> int:
@@ -77,7 +77,7 @@ def what_waits_behind_a_held_one_holds_up_nobody(patch: pytest.MonkeyPatch) -> N
     patch.setattr(HeldBack, "take", take)
 
 
-def what_holds_up_others_does_not(patch: pytest.MonkeyPatch) -> None:
+def delayed_messages_delay_no_others(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(later, "waiting", lambda database, partitions, now_ms: HeldBack(now_ms, {}))
 
 
@@ -90,10 +90,10 @@ def delivered_a_little_early(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "mutant",
     [
-        delivered_in_the_order_of_posting,
+        delivered_in_the_order_of_posts,
         given_its_place_when_it_is_posted,
-        what_waits_behind_a_held_one_holds_up_nobody,
-        what_holds_up_others_does_not,
+        messages_behind_a_delayed_one_delay_nobody,
+        delayed_messages_delay_no_others,
         delivered_a_little_early,
     ],
     ids=lambda mutant: mutant.__name__,

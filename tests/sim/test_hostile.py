@@ -81,7 +81,7 @@ def test_hostile_worlds_are_hostile() -> None:
     raise AssertionError(f"{set(CONFIGS) - configs}, {wanted - returned}; {landed} landed")
 
 
-def requirements_are_not_asked_for(patch: pytest.MonkeyPatch) -> None:
+def requirements_are_not_checked(patch: pytest.MonkeyPatch) -> None:
     """Ignore requirements, both in the gate and on the server when a change lands."""
     patch.setattr(readiness, "unmet", lambda world, change_state, **how: "")
     patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
@@ -92,7 +92,7 @@ def first_come_first_served(patch: pytest.MonkeyPatch) -> None:
 
 
 def places_are_taken_in_order_of_arrival(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(advance.Permits, "_goes_before", lambda *asked: False)
+    patch.setattr(advance.Permits, "_goes_before", lambda *arguments: False)
 
 
 def returned_data_is_believed(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def returned_data_is_believed(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Iterable[int]], None], Sequence[int]], ...] = (
-    (requirements_are_not_asked_for, nobody_is_harmed, range(10, 60)),
+    (requirements_are_not_checked, nobody_is_harmed, range(10, 60)),
     (first_come_first_served, floods_are_not_noticed, FLOODED),
     (places_are_taken_in_order_of_arrival, floods_that_share_are_not_noticed, SHARED),
     (returned_data_is_believed, nobody_is_harmed, range(10)),

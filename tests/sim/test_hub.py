@@ -47,8 +47,8 @@ def test_the_forge_did_lose_and_double_and_the_gate_did_land() -> None:
 def a_delivery_tells_of_one_thing_alone(patch: pytest.MonkeyPatch) -> None:
     real = SimForgeHub.change_state
 
-    def last(self: SimForgeHub, pull: SimPull, told: int) -> Any:
-        now, happened = real(self, pull, told)
+    def last(self: SimForgeHub, pull: SimPull, count: int) -> Any:
+        now, happened = real(self, pull, count)
         return now, happened[-1:]
 
     patch.setattr(SimForgeHub, "change_state", last)
@@ -78,7 +78,7 @@ def what_is_not_known_yet_is_a_no(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(readiness, "ruled_out", hasty)
 
 
-def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
+def known_events_are_sent_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(connection, "_Known", lambda change_states: dict(change_states.now()))
 
 
@@ -90,7 +90,7 @@ def what_was_told_is_told_again(patch: pytest.MonkeyPatch) -> None:
         (what_happened_while_nobody_looked_is_not_looked_for, range(20)),
         (whatever_head_is_there_is_merged, range(30)),
         (what_is_not_known_yet_is_a_no, range(40)),
-        (what_was_told_is_told_again, range(34, 60)),
+        (known_events_are_sent_again, range(34, 60)),
     ],
 )
 def test_what_is_broken_is_seen(

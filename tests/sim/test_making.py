@@ -174,10 +174,12 @@ def test_who_never_gives_back_what_it_has_is_found(monkeypatch: pytest.MonkeyPat
 def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     look = Hunting.look
 
-    def whole(self: Hunting, connection: str, said: Mapping[str, object], ours: Ours) -> Awaitable[object]:
-        return look(self, connection, said, Ours(ours.system, lambda _: True, ours.known))
+    def look_at_everything(
+        self: Hunting, connection: str, properties: Mapping[str, object], ours: Ours
+    ) -> Awaitable[object]:
+        return look(self, connection, properties, Ours(ours.system, lambda _: True, ours.known))
 
-    monkeypatch.setattr(Hunting, "look", whole)
+    monkeypatch.setattr(Hunting, "look", look_at_everything)
     assert found(*(MakingSimulation(seed, faults=CloudFaults(boot_s=200.0), cloned=True) for seed in range(4)))
 
 

@@ -24,7 +24,7 @@ def test_each_message_starts_one_item_and_has_one_answer(first: int) -> None:
     assert simulate(range(first, min(first + CHUNK, SEEDS)), posted=True) > 0, "nobody died"
 
 
-def how_far_it_is_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+def the_progress_is_not_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OccasionRunner, "_recall", _forgets)
 
 
@@ -60,11 +60,11 @@ def what_is_new_is_never_looked_for_once_a_stream_breaks(patch: pytest.MonkeyPat
     patch.setattr(runner, "LOOK_S", 1e9)
 
 
-def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
+def answers_are_sent_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
     real = turn.PipelineTurn.pieces
 
-    def late(self: turn.PipelineTurn, before: Any, after: Any, asked: Any, ends: Any, answers: Any = ()) -> Any:
-        return real(self, before, after, asked, [*ends, *answers])
+    def late(self: turn.PipelineTurn, before: Any, after: Any, actions: Any, ends: Any, answers: Any = ()) -> Any:
+        return real(self, before, after, actions, [*ends, *answers])
 
     patch.setattr(turn.PipelineTurn, "pieces", late)
 
@@ -73,12 +73,12 @@ def answers_are_told_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("mutant", "seeds"),
     [
-        (how_far_it_is_is_not_kept, range(22, 110)),
+        (the_progress_is_not_stored, range(22, 110)),
         (the_end_frees_no_place, range(5)),
         (messages_of_a_partition_run_beside_each_other, range(40)),
         (what_is_too_large_is_dropped_in_silence, range(40)),
         (what_is_new_is_never_looked_for_once_a_stream_breaks, range(40)),
-        (answers_are_told_once_the_item_is_gone, range(380, 460)),
+        (answers_are_sent_once_the_item_is_gone, range(380, 460)),
     ],
 )
 def test_what_is_broken_is_seen(

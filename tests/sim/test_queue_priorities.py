@@ -112,7 +112,7 @@ def a_strand_is_free_where_its_first_partition_has_nothing(patch: pytest.MonkeyP
     patch.setattr(leases, "_waits", lambda d, place, at, now: first(place) and real(d, place, at, now))
 
 
-def handed_out_in_the_order_of_posting(patch: pytest.MonkeyPatch) -> None:
+def handed_out_in_the_order_of_posts(patch: pytest.MonkeyPatch) -> None:
     def oldest(since_ms: Sequence[int | None], now_ms: int, passed: int) -> Next | None:
         waiting = [(since, which) for which, since in enumerate(since_ms) if since is not None]
         return Next(min(waiting)[1], 0) if waiting else None
@@ -134,7 +134,7 @@ def a_key_decides_on_the_partition_alone(patch: pytest.MonkeyPatch) -> None:
 LEASE_MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
     every_lease_begins_anew,
     a_strand_is_free_where_its_first_partition_has_nothing,
-    handed_out_in_the_order_of_posting,
+    handed_out_in_the_order_of_posts,
     what_is_late_is_never_handed_out,
     a_key_decides_on_the_partition_alone,
 )

@@ -25,7 +25,7 @@ from tests.waiting import slow
 
 SEEDS = int(os.environ.get("QUEUE_SIM_SEEDS", "100"))
 CHUNK = 100
-KEPT = (23, 194, 1945)
+REGRESSION_SEEDS = (23, 194, 1945)
 """Seeds that once found a defect."""
 
 
@@ -42,7 +42,7 @@ def test_workers_survive_whatever_comes(first: int) -> None:
     assert deaths > 0 and repeated > 0, "nobody died, or nobody was in the middle of something: that tests nothing"
 
 
-@pytest.mark.parametrize("seed", KEPT)
+@pytest.mark.parametrize("seed", REGRESSION_SEEDS)
 def test_a_defect_found_once_stays_mended(seed: int) -> None:
     QueueSimulation(seed).run()
 

@@ -91,7 +91,7 @@ def a_build_goes_on_whatever_it_is_given(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(carry.Match, "of", blind)
 
 
-def what_goes_on_holds_no_semaphore(patch: pytest.MonkeyPatch) -> None:
+def a_continued_build_needs_no_semaphore(patch: pytest.MonkeyPatch) -> None:
     real = carry._going_on
 
     def free(buildset: BuildSet, world: World) -> Iterator[Carried]:
@@ -102,15 +102,17 @@ def what_goes_on_holds_no_semaphore(patch: pytest.MonkeyPatch) -> None:
 
 def what_does_not_go_on_is_not_cancelled(patch: pytest.MonkeyPatch) -> None:
     real = carry.settled
-    patch.setattr(advance, "settled", lambda item, match, world, asked: real(item, match, world, []))
+    patch.setattr(advance, "settled", lambda item, match, world, actions: real(item, match, world, []))
 
 
 def the_state_of_a_base_goes_with_it(patch: pytest.MonkeyPatch) -> None:
     real = state._drop_buildset
-    patch.setattr(state, "_drop_buildset", lambda place, item, buildset, out, kept=(): real(place, item, buildset, out))
+    patch.setattr(
+        state, "_drop_buildset", lambda place, item, buildset, out, carried=(): real(place, item, buildset, out)
+    )
 
 
-def a_build_that_nobody_was_asked_for_goes_on(patch: pytest.MonkeyPatch) -> None:
+def a_build_without_a_request_continues(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(carry, "Run", Cancel)
 
 
@@ -128,10 +130,10 @@ MUTANTS: dict[Mutant, range] = {
     a_check_stands_for_a_gate: range(29, 35, 2),
     a_failed_build_stands_for_others: range(64, 65),
     a_build_goes_on_whatever_it_is_given: range(52, 55),
-    what_goes_on_holds_no_semaphore: range(4, 5),
+    a_continued_build_needs_no_semaphore: range(4, 5),
     what_does_not_go_on_is_not_cancelled: range(3, 4),
     the_state_of_a_base_goes_with_it: range(4, 6),
-    a_build_that_nobody_was_asked_for_goes_on: range(224, 225),
+    a_build_without_a_request_continues: range(224, 225),
     what_does_not_go_on_is_cancelled_later: range(1553, 1554),
     the_end_of_what_goes_on_is_not_heard: range(284, 285),
 }

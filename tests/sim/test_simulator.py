@@ -84,33 +84,33 @@ def failures_land(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "result_of", lambda item: "SUCCESS")
 
 
-def an_approval_is_asked_for_once(patch: pytest.MonkeyPatch) -> None:
+def an_approval_is_checked_once(patch: pytest.MonkeyPatch) -> None:
     """Check an approval only when an item is enqueued, not when a change lands."""
-    the_server_does_not_hold_the_approval(patch)
+    the_server_does_not_check_the_approval(patch)
     patch.setattr(readiness, "guarded", lambda pipeline: False)
 
 
-def the_server_does_not_hold_the_approval(patch: pytest.MonkeyPatch) -> None:
+def the_server_does_not_check_the_approval(patch: pytest.MonkeyPatch) -> None:
     """Land without the approval: it may be withdrawn between the gate's last check and the push."""
     patch.setattr(landings, "needs_approval", lambda item, change, pipeline: False)
 
 
-def what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch: pytest.MonkeyPatch) -> None:
-    async def open_ever(*asked: Any) -> bool:
+def a_requested_landing_is_pushed_though_the_gate_was_closed_meanwhile(patch: pytest.MonkeyPatch) -> None:
+    async def open_ever(*_arguments: Any) -> bool:
         return False
 
     patch.setattr(merger, "shut", open_ever)
 
 
 def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile(patch)
-    patch.setattr(decide, "closing_of", lambda *asked: None)
+    a_requested_landing_is_pushed_though_the_gate_was_closed_meanwhile(patch)
+    patch.setattr(decide, "closing_of", lambda *arguments: None)
 
 
-def the_server_does_not_hold_what_people_say(patch: pytest.MonkeyPatch) -> None:
+def the_server_does_not_check_votes(patch: pytest.MonkeyPatch) -> None:
     """Land without the votes: they may be withdrawn between the gate's last check and the push."""
-    patch.setattr(landings, "leases", lambda *asked: ())
-    patch.setattr(landings, "heeds_vetoes", lambda *asked: False)
+    patch.setattr(landings, "leases", lambda *arguments: ())
+    patch.setattr(landings, "heeds_vetoes", lambda *arguments: False)
 
 
 def one_person_is_two(patch: pytest.MonkeyPatch) -> None:
@@ -121,12 +121,12 @@ def who_proposed_it_approves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(git, "authors", lambda change_state: set())
 
 
-def what_is_needed_is_not_asked_for_again(patch: pytest.MonkeyPatch) -> None:
+def dependencies_are_not_checked_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(readiness, "lacks", lambda *rest: None)
 
 
 def what_ran_beside_a_lost_build_goes_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(words, "_without_dependents", lambda buildset, build, asked, *, ended: buildset)
+    patch.setattr(words, "_without_dependents", lambda buildset, build, arguments, *, ended: buildset)
 
 
 def a_lost_pause_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def nobody_sweeps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("headgate.services.scheduler.leftovers.INTERVAL_S", 1e6)
 
 
-def what_is_told_of_refs_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+def sent_events_of_refs_are_not_stored(patch: pytest.MonkeyPatch) -> None:
     """Forget which events of refs were sent: the next leader of the connection sends them again."""
     real = refs.Refs.pieces
 
@@ -247,13 +247,13 @@ def what_a_cut_turn_left_is_not_cancelled(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pipeline, "disowned", careless)
 
 
-def builds_are_told_to_go_on_in_another_commit(patch: pytest.MonkeyPatch) -> None:
+def builds_are_resumed_in_another_commit(patch: pytest.MonkeyPatch) -> None:
     real = turn.PipelineTurn.pieces
 
-    def apart(self: turn.PipelineTurn, before: Any, after: Any, asked: Any, consumed: Any) -> Any:
-        words = [action for action in asked if isinstance(action, Resume)]
+    def apart(self: turn.PipelineTurn, before: Any, after: Any, actions: Any, consumed: Any) -> Any:
+        words = [action for action in actions if isinstance(action, Resume)]
         later = [op for word in words for op in self._word(word).ops]
-        return real(self, before, after, [action for action in asked if action not in words], [*consumed, *later])
+        return real(self, before, after, [action for action in actions if action not in words], [*consumed, *later])
 
     patch.setattr(turn.PipelineTurn, "pieces", apart)
 
@@ -289,16 +289,16 @@ def what_runs_after_a_landing_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pipeline, "load", forgetful)
 
 
-def a_part_is_taken_for_the_whole(patch: pytest.MonkeyPatch) -> None:
+def a_part_counts_as_all(patch: pytest.MonkeyPatch) -> None:
     """Regard a change as landed once the first repository has it, without a check of the others."""
     real = landings.landed
 
-    def whole(queue: Any, item: Any, answer: Any, world: Any, asked: Any) -> Any:
+    def landed_at_once(queue: Any, item: Any, answer: Any, world: Any, actions: Any) -> Any:
         if answer.ok:
-            return leave(queue, item, "SUCCESS", world, asked, report=False)
-        return real(queue, item, answer, world, asked)
+            return leave(queue, item, "SUCCESS", world, actions, report=False)
+        return real(queue, item, answer, world, actions)
 
-    patch.setattr(absorb, "landed", whole)
+    patch.setattr(absorb, "landed", landed_at_once)
 
 
 def who_goes_on_forgets_what_has_landed(patch: pytest.MonkeyPatch) -> None:
@@ -318,20 +318,20 @@ def who_goes_on_forgets_what_has_landed(patch: pytest.MonkeyPatch) -> None:
 MUTANTS: tuple[Mutant, ...] = (
     what_runs_after_a_landing_is_forgotten,
     what_a_cut_turn_left_is_not_cancelled,
-    builds_are_told_to_go_on_in_another_commit,
+    builds_are_resumed_in_another_commit,
     semaphores_are_never_given_up,
     base_check_removed,
     what_ran_beside_a_lost_build_goes_on,
     a_lost_pause_is_forgotten,
     failures_land,
-    an_approval_is_asked_for_once,
-    the_server_does_not_hold_the_approval,
-    what_is_needed_is_not_asked_for_again,
-    the_server_does_not_hold_what_people_say,
+    an_approval_is_checked_once,
+    the_server_does_not_check_the_approval,
+    dependencies_are_not_checked_again,
+    the_server_does_not_check_votes,
     one_person_is_two,
     who_proposed_it_approves,
     a_closed_gate_lands,
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile,
+    a_requested_landing_is_pushed_though_the_gate_was_closed_meanwhile,
     events_not_consumed_in_the_turns_commit,
     requests_not_part_of_the_turns_commit,
     claims_outlive_their_worker,
@@ -341,25 +341,25 @@ MUTANTS: tuple[Mutant, ...] = (
     cancelled_builds_go_on,
     nobody_sweeps,
     semaphores_are_written_blindly,
-    what_is_told_of_refs_is_not_kept,
+    sent_events_of_refs_are_not_stored,
     unknown_outcomes_are_repeated,
     cancelled_builds_give_up_their_places,
     a_turn_gives_away_the_places_that_it_frees,
 )
 
 AMONG = {
-    the_server_does_not_hold_what_people_say: range(6, 800, SEVERAL_EVERY),
+    the_server_does_not_check_votes: range(6, 800, SEVERAL_EVERY),
     one_person_is_two: range(6, 200, SEVERAL_EVERY),
     who_proposed_it_approves: range(6, 200, SEVERAL_EVERY),
     a_closed_gate_lands: range(5, 400, CLOSED_EVERY),
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: range(6329, 12_000, CLOSED_EVERY),
-    the_server_does_not_hold_the_approval: range(602, 3000, SEVERAL_EVERY),
-    an_approval_is_asked_for_once: range(2, 200, DOUBTED_EVERY),
-    what_is_needed_is_not_asked_for_again: range(2, 800, DOUBTED_EVERY),
+    a_requested_landing_is_pushed_though_the_gate_was_closed_meanwhile: range(6329, 12_000, CLOSED_EVERY),
+    the_server_does_not_check_the_approval: range(602, 3000, SEVERAL_EVERY),
+    an_approval_is_checked_once: range(2, 200, DOUBTED_EVERY),
+    dependencies_are_not_checked_again: range(2, 800, DOUBTED_EVERY),
     what_a_cut_turn_left_is_not_cancelled: range(945, 1_700, CUT_EVERY),
-    builds_are_told_to_go_on_in_another_commit: range(3105, 3400, CUT_EVERY * SERVED_EVERY),
+    builds_are_resumed_in_another_commit: range(3105, 3400, CUT_EVERY * SERVED_EVERY),
     semaphores_are_written_blindly: range(780, 1200, CHECKED_EVERY),
-    what_is_told_of_refs_is_not_kept: range(4, 800, TAGGED_EVERY),
+    sent_events_of_refs_are_not_stored: range(4, 800, TAGGED_EVERY),
     what_ran_beside_a_lost_build_goes_on: range(45, 700, SERVED_EVERY),
     a_lost_pause_is_forgotten: range(0, 800, SERVED_EVERY),
     what_runs_after_a_landing_is_forgotten: range(1, 300, ANNOUNCED_EVERY),
@@ -373,11 +373,11 @@ SOONEST = {
     base_check_removed: 62,
     what_ran_beside_a_lost_build_goes_on: 110,
     a_lost_pause_is_forgotten: 110,
-    the_server_does_not_hold_the_approval: 746,
-    what_is_needed_is_not_asked_for_again: 266,
-    the_server_does_not_hold_what_people_say: 22,
+    the_server_does_not_check_the_approval: 746,
+    dependencies_are_not_checked_again: 266,
+    the_server_does_not_check_votes: 22,
     a_closed_gate_lands: 41,
-    what_is_asked_to_land_is_pushed_though_the_gate_is_closed_meanwhile: 6359,
+    a_requested_landing_is_pushed_though_the_gate_was_closed_meanwhile: 6359,
     claims_outlive_their_worker: 7,
     semaphores_are_written_blindly: 909,
     unknown_outcomes_are_repeated: 32,
@@ -388,7 +388,7 @@ SOONEST = {
 
 
 OF_CIRCLES: dict[Mutant, range] = {
-    a_part_is_taken_for_the_whole: range(100),
+    a_part_counts_as_all: range(100),
     who_goes_on_forgets_what_has_landed: range(87, 600),
 }
 """Mutants of worlds where changes need each other, and their seeds."""

@@ -22,13 +22,13 @@ async def test_the_first_true_answer_is_returned() -> None:
 async def test_an_answer_may_have_to_be_awaited() -> None:
     answers = iter([[], [], ["a"], [], ["b"]])
 
-    async def asked() -> list[str]:
+    async def answer() -> list[str]:
         await asyncio.sleep(0)
         return next(answers)
 
-    assert await until("there is one", asked, every_s=0) == ["a"]
+    assert await until("there is one", answer, every_s=0) == ["a"]
     with pytest.raises(AssertionError, match="'b'"):
-        await nothing_happens(asked, for_s=60, every_s=0)
+        await nothing_happens(answer, for_s=60, every_s=0)
 
 
 async def test_others_go_on_meanwhile() -> None:

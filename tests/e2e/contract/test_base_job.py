@@ -158,4 +158,4 @@ async def test_whoever_uploads_the_logs_has_the_log_among_them_as_a_file(tmp_pat
     told = stage.log.partition("uploaded@master")[2]
     assert "no file" not in told and told.count("| 1\n") == 2, stage.log
     assert "job-output.json.gz" in told and "job-output.json\n" not in told, stage.log
-    assert stage.bench.kept("job-output.json")[1]["plays"], "what is kept is no job's"
+    assert stage.bench.log_json("job-output.json")[1]["plays"], "what is kept is no job's"

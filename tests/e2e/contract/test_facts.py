@@ -51,7 +51,7 @@ async def test_facts_of_pre_run_are_there_in_run_and_post_run(stage: Stage) -> N
         assert f"localhost | {word} runs here" in stage.log
 
 
-HOLDS = """
+SECRET_FACT = """
 - hosts: all
   gather_facts: false
   tasks:
@@ -69,7 +69,7 @@ LOOKS = """
 async def test_a_fact_that_contains_a_secret_is_for_playbooks_that_have_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())
-    pre = with_secret(stage.book("pre.yaml", HOLDS))
+    pre = with_secret(stage.book("pre.yaml", SECRET_FACT))
     run, post = stage.book("run.yaml", LOOKS % "run"), with_secret(stage.book("post.yaml", LOOKS % "post"))
     trusted = stage.book("base.yaml", LOOKS % "base", trusted=True)
     await stage.build(pre_run=(pre,), run=(run,), post_run=(post, trusted))

@@ -61,7 +61,7 @@ async def test_events_are_logged_as_lines_and_as_json(stage: Stage) -> None:
         "one | to all",
     ]
     assert [line for line in wanted if line not in lines] == [], stage.log
-    first, told = stage.bench.kept("job-output.json")
+    first, told = stage.bench.log_json("job-output.json")
     assert (first["phase"], first["plays"], first["stats"]) == ("pre", [], {})
     assert (told["phase"], told["index"], told["playbook"]) == ("run", "0", "h/code/play.yaml")
     assert (told["branch"], told["trusted"]) == ("master", False)
@@ -78,7 +78,7 @@ async def test_events_are_logged_as_lines_and_as_json(stage: Stage) -> None:
     assert results["fails"]["rc"] == 1 and results["fails"]["failed"] and results["fails"]["action"].endswith("command")
     assert results["hidden"].keys() <= {"changed", "censored", "action", "failed", "rc"}
     assert "treasure" not in json.dumps(told) + stage.log and "Failure using method" not in stage.log
-    tree = stage.bench.kept("zuul-manifest.json")["tree"]
+    tree = stage.bench.log_json("zuul-manifest.json")["tree"]
     assert [one["name"] for one in tree] == ["sub", "zuul-info", "job-output.json", "job-output.txt"]
     (page,) = tree[0]["children"]
     assert (page["name"], page["mimetype"], page["size"]) == ("page.html", "text/html", 4)
@@ -101,7 +101,7 @@ async def test_no_secret_of_a_playbook_and_no_argument_of_a_task_is_in_it(tmp_pa
     stage.opened(Keys())
     await stage.build(run=(with_secret(stage.book("play.yaml", SAYS)),))
     assert TOKEN in stage.log, "where the job wants its log as it is"
-    kept = json.dumps(stage.bench.kept("job-output.json"))
+    kept = json.dumps(stage.bench.log_json("job-output.json"))
     assert TOKEN not in kept and "[redacted]" in kept and "invocation" not in kept and "stdin_add" not in kept
 
 
@@ -158,8 +158,8 @@ async def test_an_account_without_rights_becomes_another_one_and_none_that_it_ma
     assert "become does not work here" not in far.log
 
 
-def event(**said: Any) -> str:
-    return json.dumps(said)
+def event(**data: Any) -> str:
+    return json.dumps(data)
 
 
 PLAYED = event(play={"id": "p", "name": "x"}, at="1")

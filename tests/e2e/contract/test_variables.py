@@ -24,7 +24,7 @@ from .stage import NODES, Stage
 
 pytestmark = pytest.mark.sampled
 
-TOLD = """
+VARIABLES = """
 - hosts: all
   gather_facts: false
   tasks:
@@ -89,15 +89,15 @@ TEXTS = ["1.10", "yes", "2026-01-01", "", "~", "=", "1e3", "0x1f", "1_0", "-", "
 async def test_every_playbook_has_variables_for_its_machines_its_build_and_itself(stage: Stage) -> None:
     stage.file("roles/helper/tasks/main.yaml", "- debug: {msg: 'helped {{ inventory_hostname }}'}\n")
     roles = (JobRole("h/lib", "local", "lib"),)
-    run = stage.book("told.yaml", TOLD % {"nodepool": NODEPOOL}, roles=roles)
-    post = stage.book("post.yaml", TOLD % {"nodepool": NODEPOOL}, roles=roles, trusted=True)
+    run = stage.book("told.yaml", VARIABLES % {"nodepool": NODEPOOL}, roles=roles)
+    post = stage.book("post.yaml", VARIABLES % {"nodepool": NODEPOOL}, roles=roles, trusted=True)
     await stage.build(
         run=(run,), post_run=(post,), ansible_version="11", image_build_name="debian",
         vars={"of_job": "job", "texts": TEXTS, "of_host": "x", "live": "{{ of_job }} and {{ of_host }}"},
         group_vars={"web": {"of_group": "group"}, "all": {"of_all": "all"}}, host_vars={"one": {"of_host": "host"}},
     )  # fmt: skip
     assert stage.log.count("one | helped one") == 2
-    kept = stage.bench.kept("zuul-info/inventory.yaml")["all"]
+    kept = stage.bench.log_json("zuul-info/inventory.yaml")["all"]
     assert (kept["hosts"]["one"]["nodepool"]["label"], kept["hosts"]["one"]["of_host"]) == ("any", "host")
     assert (kept["vars"]["zuul"]["job"], kept["vars"]["of_job"]) == ("job", "job")
     assert kept["children"]["web"]["hosts"] == {"one": {}} and "private_key" not in json.dumps(kept)

@@ -41,7 +41,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     row = ReporterDriver(
         f"{__package__}.notebook",
         {"file": ConnectionOption("text", "", "where lines are written.")},
-        lambda said: f"notebook {said['file']}",
+        lambda section: f"notebook {section['file']}",
         ("file", "where lines are written"),
     )
     monkeypatch.setitem(REPORTERS, "notebook", row)
@@ -53,8 +53,8 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> None:
     known["driver"] = known["driver"]._replace(kind=f"{known['driver'].kind},notebook")
 
 
-def settings(root: Path, said: str) -> Any:
-    (root / "headgate.conf").write_text(SETTINGS + said)
+def settings(root: Path, section: str) -> Any:
+    (root / "headgate.conf").write_text(SETTINGS + section)
     return read(root / "headgate.conf", {})
 
 
@@ -67,7 +67,7 @@ async def test_it_is_made_of_its_section_and_has_an_outbox(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("section", "why"),
     [
         ("", r"headgate.conf:1: \[connection hall\] needs a file: where lines are written"),
         ("fil = hall.txt\n", r"unknown option 'fil' in \[connection hall\]; did you mean 'file'"),
@@ -75,12 +75,12 @@ async def test_it_is_made_of_its_section_and_has_an_outbox(tmp_path: Path) -> No
         ("file = hall\n", r"\[connection hall\]: file: a name that ends in .txt"),
     ],
 )
-async def test_errors_in_its_section_name_the_line(tmp_path: Path, said: str, why: str) -> None:
+async def test_errors_in_its_section_name_the_line(tmp_path: Path, section: str, why: str) -> None:
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: 0)
     with pytest.raises(UserError, match=why):
         async with AsyncExitStack() as stack:
-            await outbox_senders(settings(tmp_path, said), context, stack, dict, {})  # type: ignore[arg-type]
+            await outbox_senders(settings(tmp_path, section), context, stack, dict, {})  # type: ignore[arg-type]
 
 
 def test_each_of_its_keys_is_read_by_whom_the_row_names() -> None:

@@ -36,7 +36,7 @@ def here(tmp_path: Path, house: Wheelhouse) -> Environments:
     return Environments(tmp_path / "state" / "ansible", house.locks)
 
 
-def said(environments: Environments, house: Wheelhouse, version: str = "9") -> list[str]:
+def installed_output(environments: Environments, house: Wheelhouse, version: str = "9") -> list[str]:
     """Return the output of the installation."""
     lines = list[str]()
     found = install(environments, version, say=lines.append, wheels=house.files)
@@ -49,7 +49,7 @@ def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_i
     here: Environments, house: Wheelhouse
 ) -> None:
     told = list[list[str]]()
-    threads = [threading.Thread(target=lambda: told.append(said(here, house))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: told.append(installed_output(here, house))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -62,16 +62,16 @@ def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_i
     assert ran.stdout == f"stand-in 2.16.1 {first.place}\n"
     assert first.place.stat().st_mode & 0o777 == 0o755 and not (first.place / "tmp").exists()
     assert (here.root / ".9.lock").stat().st_mode & 0o077 == 0, "nobody else can hold it"
-    assert said(here, house) == [], "it is there"
+    assert installed_output(here, house) == [], "it is there"
     house.offers("9", "2.16.2")
     assert here.find("9") is not None, "until it is renewed"
     with used(first) as there:
         assert there
-        assert said(here, house)
+        assert installed_output(here, house)
         assert (first.place / MARK).exists(), "a build has it"
     now = here.find("9")
     assert now is not None and now.mark.core == "2.16.2"
-    assert said(here, house) == [] and not first.place.exists()
+    assert installed_output(here, house) == [] and not first.place.exists()
 
 
 @pytest.mark.long
@@ -83,8 +83,8 @@ def test_packages_of_the_operator_are_added_and_change_none_of_ansible(
     more = tmp_path / "packages.txt"
     more.write_text("cloud\n")
     with_more = Environments(here.root, house.locks, more)
-    assert said(here, house)
-    assert said(with_more, house), "another environment than without them"
+    assert installed_output(here, house)
+    assert installed_output(with_more, house), "another environment than without them"
     found = with_more.find("9")
     assert found is not None and found.current and found.mark.core == "2.16.1"
     words = [
@@ -96,13 +96,13 @@ def test_packages_of_the_operator_are_added_and_change_none_of_ansible(
 
     more.write_text("cloud\nansible-core>2.90\n")
     with pytest.raises(CannotInstall, match=rf"cannot be installed with the packages of {more}: .*conflict"):
-        said(with_more, house)
+        installed_output(with_more, house)
     still = with_more.find("9")
     assert still is not None and still.place == found.place and not still.current, "builds go on with the earlier ones"
     more.unlink()
     assert with_more.find("9") is not None
     with pytest.raises(CannotInstall, match=rf"No such file or directory: {more}"):
-        said(with_more, house)
+        installed_output(with_more, house)
 
 
 @pytest.mark.long

@@ -160,7 +160,7 @@ class Bench:
     def work(self) -> Path:
         return self.runner.root / self.id / "work"
 
-    def kept(self, name: str) -> Any:
+    def log_json(self, name: str) -> Any:
         """Return JSON that the last build left among its logs."""
         return json.loads((self.runner.log_root / self.id / name).read_text())
 

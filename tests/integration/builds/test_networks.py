@@ -110,10 +110,12 @@ async def test_nothing_is_left_of_networks(tmp_path: Path, world: World) -> None
     bench = Bench(tmp_path, "bwrap")
     assert await reached(bench, f"{world.address}:{world.port}")
     number = bench.runner.cells._networks._way._number  # type: ignore[union-attr]  # begun by the build
-    assert f"hg{number}-" not in said("ip", "-o", "link") and f"headgate{number}\n" in said("nft", "list", "tables")
+    assert f"hg{number}-" not in output_of("ip", "-o", "link") and f"headgate{number}\n" in output_of(
+        "nft", "list", "tables"
+    )
     await bench.runner.close()
-    assert f"headgate{number}\n" not in said("nft", "list", "tables")
+    assert f"headgate{number}\n" not in output_of("nft", "list", "tables")
 
 
-def said(*command: str) -> str:
+def output_of(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -21,7 +21,7 @@ from .bench import PROJECT, Alone, Bench
 SAYS = "echo said-$(basename $0)"
 
 
-def said(bench: Bench) -> list[str]:
+def printed_words(bench: Bench) -> list[str]:
     return [line.rpartition("said-")[2] for line in bench.log.splitlines() if "| said-" in line]
 
 
@@ -34,7 +34,7 @@ async def test_phases_come_in_order(tmp_path: Path, sandbox: str) -> None:
         run=(books["run-1"], books["run-2"]),
         post_run=(books["post"], books["base-post"]),
     )
-    assert outcome.result == "SUCCESS" and said(bench) == list(books)
+    assert outcome.result == "SUCCESS" and printed_words(bench) == list(books)
     assert 0 < outcome.start_ms <= outcome.end_ms and not (tmp_path / "builds" / bench.id).exists()
 
 
@@ -43,7 +43,7 @@ async def test_run_stops_at_the_first_failure_and_post_does_not(tmp_path: Path) 
     good, bad = bench.script("good", SAYS), bench.script("bad", f"{SAYS}; exit 5")
     outcome = await bench.build(pre_run=(good,), run=(bad, good), post_run=(bad, good))
     assert outcome.result == "FAILURE" and "run: bad: exit status 5" in outcome.error
-    assert said(bench) == ["good", "bad", "bad", "good"]
+    assert printed_words(bench) == ["good", "bad", "bad", "good"]
 
 
 async def test_after_a_failed_pre_run_only_levels_that_were_reached_are_left_in_order(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ async def test_after_a_failed_pre_run_only_levels_that_were_reached_are_left_in_
     outer, inner, deepest = (replace(bench.script(f"level-{n}", SAYS), nesting=n) for n in range(3))
     failing = replace(bench.script("failing", f"{SAYS}; exit 1"), nesting=1)
     outcome = await bench.build(pre_run=(outer, failing, deepest), run=(outer,), post_run=(deepest, inner, outer))
-    assert outcome.result is None and said(bench) == ["level-0", "failing", "level-1", "level-0"]
+    assert outcome.result is None and printed_words(bench) == ["level-0", "failing", "level-1", "level-0"]
 
 
 @pytest.mark.long
@@ -142,7 +142,7 @@ async def test_an_executable_gets_its_variables_by_file_and_environment(tmp_path
     outcome = await bench.build(
         run=(run,), post_run=(post,), vars={"who": "job", "n": 3}, extra_vars={"x": 1}, spec={"parent_data": {"p": 2}}
     )
-    told = bench.kept("vars.json")
+    told = bench.log_json("vars.json")
     zuul = told["zuul"]
     assert {name: told[name] for name in ("who", "n", "x", "p", "mirror")} == {
         "who": "site", "n": 3, "x": 1, "p": 2, "mirror": "http://site"
@@ -153,7 +153,7 @@ async def test_an_executable_gets_its_variables_by_file_and_environment(tmp_path
     assert ran == {"path": f"{PROJECT}/run", "branch": "master", "trusted": False, "roles": []}
     assert base64.b64decode(zuul["message"]) == b"" and [i["ref"] for i in zuul["items"]] == ["refs/for/master/topic"]
     assert told["zuul_execution_phase"] == "run" and "zuul_success" not in told
-    assert bench.kept("post.json")["zuul_success"] == "True" and outcome.result == "POST_FAILURE"
+    assert bench.log_json("post.json")["zuul_success"] == "True" and outcome.result == "POST_FAILURE"
     environment = dict(
         line.split("=", 1) for line in (Path(outcome.log_path) / "env.txt").read_text().splitlines() if "=" in line
     )
@@ -212,8 +212,8 @@ async def test_files_left_in_the_log_directory_are_stored_within_limits(tmp_path
 ln -s /etc/passwd stolen; mkfifo pipe; echo mine > job-output.txt.1
 mkdir zuul-info; echo '"mine"' > zuul-info/inventory.yaml"""
     outcome = await bench.build(run=(bench.script("run", does),))
-    assert outcome.result == "SUCCESS" and bench.kept("sub/report.json") == {"a": 1}
-    assert bench.kept("zuul-info/inventory.yaml") == "mine", "as what base jobs write there"
+    assert outcome.result == "SUCCESS" and bench.log_json("sub/report.json") == {"a": 1}
+    assert bench.log_json("zuul-info/inventory.yaml") == "mine", "as what base jobs write there"
     kept = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
     ours = {"job-output.txt", "job-output.json", "zuul-info/inventory.yaml", "zuul-manifest.json"}
     assert kept == {"job-output.txt.1", "sub/report.json", *ours}
@@ -226,7 +226,7 @@ async def test_the_stored_inventory_contains_no_site_variables_and_no_secrets(tm
     run = bench.script("run", """headgate-return 'zuul.redactions=["hunter3"]'""")
     outcome = await bench.build(run=(run,), vars={"who": "job", "said": ["a hunter3"]})
     assert outcome.result == "SUCCESS"
-    told = bench.kept("zuul-info/inventory.yaml")["all"]["vars"]
+    told = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]
     assert told["said"] == ["a [redacted]"] and {"who", "mirror_password"}.isdisjoint(told)
     assert told["zuul"]["playbook_context"], "the rest is there"
 
@@ -258,9 +258,9 @@ async def test_a_job_that_asks_for_it_is_paused_between_run_and_post(tmp_path: P
     run = bench.script("run", f"{SAYS}; headgate-return zuul.pause=true port=8080")
     building = bench.start(run=(run,), post_run=(bench.script("post", SAYS),), contact=Alone(pause))
     assert await asked.get() == {"zuul": {"pause": True}, "port": 8080}
-    assert said(bench) == ["run"] and "PAUSED" in bench.log
+    assert printed_words(bench) == ["run"] and "PAUSED" in bench.log
     go_on.set()
-    assert (await building).result == "SUCCESS" and said(bench) == ["run", "post"]
+    assert (await building).result == "SUCCESS" and printed_words(bench) == ["run", "post"]
 
 
 async def test_a_paused_build_can_be_cancelled(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ async def test_a_paused_build_can_be_cancelled(tmp_path: Path) -> None:
     run = bench.script("run", "headgate-return zuul.pause=true")
     books = (bench.script("post", SAYS), replace(bench.script("tidy", SAYS), cleanup=True))
     outcome = await bench.build(cancel=cancel, run=(run,), post_run=books, contact=Alone(pause))
-    assert outcome.result == "CANCELED" and said(bench) == ["tidy"]
+    assert outcome.result == "CANCELED" and printed_words(bench) == ["tidy"]
 
 
 async def test_what_cleans_up_after_a_cancellation_has_one_time_limit_together(tmp_path: Path) -> None:
@@ -281,11 +281,13 @@ async def test_what_cleans_up_after_a_cancellation_has_one_time_limit_together(t
     run = bench.script("run", f"{SAYS}; sleep 600")
     endless = [replace(bench.script(f"tidy-{n}", f"{SAYS}; sleep 600"), cleanup=True) for n in range(30)]
     building = bench.start(run=(run,), post_run=tuple(endless), post_timeout_s=10_000, cancel=cancel)
-    await until("the build runs", lambda: (bench.source.parent / "logs" / bench.id).is_dir() and said(bench) == ["run"])
+    await until(
+        "the build runs", lambda: (bench.source.parent / "logs" / bench.id).is_dir() and printed_words(bench) == ["run"]
+    )
     cancel.set()
     async with asyncio.timeout(DEADLINE_S):
         assert (await building).result == "CANCELED"
-    assert said(bench) == ["run", "tidy-0"] and "skipped: tidy-1, tidy-2" in bench.log
+    assert printed_words(bench) == ["run", "tidy-0"] and "skipped: tidy-1, tidy-2" in bench.log
 
 
 @pytest.mark.parametrize(
@@ -297,7 +299,7 @@ async def test_projects_lie_where_the_scheme_says(tmp_path: Path, scheme: str, p
     more = RequiredProject("h/code/app", "local")
     outcome = await bench.build(run=(bench.script("job", text),), workspace_scheme=scheme, required_projects=(more,))
     assert outcome.result == "SUCCESS", bench.log
-    zuul = bench.kept("vars.json")["zuul"]
+    zuul = bench.log_json("vars.json")["zuul"]
     assert zuul["projects"]["h/code/app"]["src_dir"] == f"src/{place}"
     assert zuul["project"]["src_dir"] == zuul["projects"][PROJECT]["src_dir"]
 
@@ -321,7 +323,9 @@ async def test_a_playbook_runs_while_it_holds_its_semaphores(tmp_path: Path) -> 
     run = replace(bench.script("run", f"{SAYS}; headgate-return zuul.pause=true"), semaphores=("printer", "lab"))
     outcome = await bench.build(run=(run,), contact=contact)
     assert (
-        outcome.result == "SUCCESS" and said(bench) == ["run"] and "WAITING for semaphores: printer, lab" in bench.log
+        outcome.result == "SUCCESS"
+        and printed_words(bench) == ["run"]
+        and "WAITING for semaphores: printer, lab" in bench.log
     )
     assert seen == [[]], "they were given back when it had ended"
 
@@ -331,7 +335,9 @@ async def test_waiting_for_a_semaphore_is_part_of_the_time(tmp_path: Path) -> No
     bench, cancel = Bench(tmp_path), asyncio.Event()
     run = replace(bench.script("run", SAYS), semaphores=("printer",))
     outcome = await bench.build(run=(run,), timeout_s=3, contact=Alone(busy=True))
-    assert outcome.result == "TIMED_OUT" and "while it waited for printer" in outcome.error and said(bench) == []
+    assert (
+        outcome.result == "TIMED_OUT" and "while it waited for printer" in outcome.error and printed_words(bench) == []
+    )
     building = bench.start(cancel, run=(run,), contact=Alone(busy=True))
     await bench.says("WAITING")
     cancel.set()

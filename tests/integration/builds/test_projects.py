@@ -60,7 +60,7 @@ async def test_projects_of_changes_are_there_as_far_as_the_job_wants_them(
     run = (bench.script("run", LISTS),)
     outcome = await built(bench, run=run, include_projects=included, exclude_projects=excluded)
     assert outcome.result == "SUCCESS" and there(bench) == wanted
-    told = bench.kept("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
+    told = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
     assert set(told["projects"]) == wanted and told["project"]["canonical_name"] == OURS
 
 
@@ -68,7 +68,7 @@ async def test_a_job_with_reuse_is_given_what_it_names_and_nothing_of_what_is_ah
     bench = Bench(tmp_path)
     outcome = await built(bench, run=(bench.script("run", LISTS),), reuse=True)
     assert outcome.result == "SUCCESS" and outcome.narrow and there(bench) == {OURS, NEEDED}
-    told = bench.kept("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
+    told = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
     assert set(told["projects"]) == {OURS, NEEDED}
     assert [one["project"]["canonical_name"] for one in told["items"]] == [OURS], "not what is ahead"
 
@@ -84,4 +84,4 @@ async def test_repositories_have_files_if_the_job_wants_them(
     run = (bench.script("run", f"test {'-e' if files else '! -e'} $ZUUL_SRC_ROOT/{OURS}/README"),)
     outcome = await built(bench, run=run, workspace_checkout=checkout, nodeset=Nodeset(nodes=nodes))
     assert outcome.result == "SUCCESS", "the playbook itself is checked out in any case"
-    assert bench.kept("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]["workspace_checkout"] is files
+    assert bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]["workspace_checkout"] is files

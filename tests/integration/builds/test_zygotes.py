@@ -84,7 +84,7 @@ async def looked(bench: Bench, **job: Any) -> dict[str, Any]:
     bench.script("action_plugins/look.py", LOOK)
     outcome = await bench.build(run=(bench.script("play.yaml", LOOKS),), **job)
     assert outcome.result == "SUCCESS", bench.log
-    text = json.dumps(bench.kept("look.json"))
+    text = json.dumps(bench.log_json("look.json"))
     text = text.replace(bench.id, "BUILD").replace(str(bench.runner.root.parent), "ROOT")
     text = re.sub(r"(HEADGATE_FAILING\W+)[0-9a-f]{32}", r"\1TOKEN", re.sub(r"(?<!\d)19\d{8}(?!\d)", "USER", text))
     text = re.sub(r"ansible-local-\w+", "LOCAL", text)

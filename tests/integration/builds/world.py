@@ -26,16 +26,16 @@ class World:
     address), at `other`, at `link` (a link-local address), and at `metadata6`, where clouds offer secrets to
     machines; `gateway` and `gateway6` are this machine as seen from there."""
 
-    def __init__(self, told: str = "") -> None:
+    def __init__(self, state_json: str = "") -> None:
         """Return a world that another process made; see `tell`."""
-        self._stack, self._told = ExitStack(), told
+        self._stack, self._state_json = ExitStack(), state_json
 
     def tell(self) -> str:
         return json.dumps({name: said for name, said in vars(self).items() if not name.startswith("_")})
 
     def __enter__(self) -> World:
-        if self._told:
-            vars(self).update(json.loads(self._told))
+        if self._state_json:
+            vars(self).update(json.loads(self._state_json))
             return self
         found = claim_any("world", 0, 32)
         assert found is not None, "there are 32 of them"

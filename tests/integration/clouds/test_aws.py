@@ -45,7 +45,7 @@ def node() -> str:
 
 
 def calls(name: str) -> Callable[[ReceivedRequest], bool]:
-    return lambda asked: call(asked) == name
+    return lambda received: call(received) == name
 
 
 def instances(ground: AwsGround, wanted: MachineSpec) -> list[Any]:
@@ -110,12 +110,12 @@ async def test_an_image_that_became_old_meanwhile_does_not_make_a_second_machine
     with pytest.raises(CloudUnavailable):
         await driver.advance(wanted, state)
     # Tags are listed late: the existing instance is in no list.
-    ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
+    ground.faults.once(changed(lambda body: body.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
     step = await driver.advance(wanted, state)
     assert isinstance(step, MachinePending) and len(instances(ground, wanted)) == 1
     assert step.state["instance"] == instances(ground, wanted)[0].id
     # Without the state, another image may be chosen: EC2 refuses, and the machine is not forgotten.
-    ground.faults.once(changed(lambda said: said.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
+    ground.faults.once(changed(lambda body: body.replace(wanted.node.encode(), b"x" * 36)), ground.lists)
     with pytest.raises(CloudUnavailable, match="IdempotentParameterMismatch"):
         await driver.advance(wanted, {**state, "device": "/dev/xvdz"})
     assert (await made(driver, wanted)).external_id == step.state["instance"]
@@ -127,7 +127,7 @@ async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever
         now = [1_000_000.0]
         driver = Aws("c", AwsKeySource(access=ACCESS, secret=SECRET), ground.faults.url, {}, lambda: now[0])
         wanted = ground.wanted(node())
-        ground.faults.always(changed(lambda said: said.replace(b"<item>", b"").replace(b"</item>", b"")), ground.lists)
+        ground.faults.always(changed(lambda body: body.replace(b"<item>", b"").replace(b"</item>", b"")), ground.lists)
         state = await steps(driver, wanted, 2)
         waiting = await driver.advance(wanted, state)
         assert isinstance(waiting, MachinePending) and waiting.state == state and "yet" in waiting.why
@@ -158,9 +158,9 @@ async def test_an_instance_that_died_says_why(
     reason = f"<stateReason><code>{code}</code><message>{code}: told</message></stateReason>"
     dead = f"<name>{reported}</name></instanceState>{reason}"
 
-    def died(said: bytes) -> bytes:
-        assert b"<name>running</name></instanceState>" in said
-        return said.replace(b"<name>running</name></instanceState>", dead.encode())
+    def died(body: bytes) -> bytes:
+        assert b"<name>running</name></instanceState>" in body
+        return body.replace(b"<name>running</name></instanceState>", dead.encode())
 
     ground.faults.once(changed(died), ground.lists)
     with pytest.raises(kind, match=f"is {reported}: {code}: told"):
@@ -170,7 +170,7 @@ async def test_an_instance_that_died_says_why(
 async def test_a_pending_instance_is_waited_for(ground: AwsGround, driver: Aws) -> None:
     wanted = ground.wanted(node())
     state = (await made(driver, wanted)).state
-    ground.faults.once(changed(lambda said: said.replace(b"<name>running<", b"<name>pending<")), ground.lists)
+    ground.faults.once(changed(lambda body: body.replace(b"<name>running<", b"<name>pending<")), ground.lists)
     step = await driver.advance(wanted, state)
     assert isinstance(step, MachinePending) and step.why == "the instance is pending"
 
@@ -269,8 +269,8 @@ async def test_lists_have_many_pages_and_one_that_is_missing_is_seen(
 async def test_quotas_are_limits_where_aws_tells_them(ground: AwsGround, driver: Aws) -> None:
     assert await driver.limits(ground.provider) == {}, "moto has no Service Quotas: no limit"
 
-    def about(asked: ReceivedRequest) -> bool:
-        return "ServiceQuotas" in str(asked.headers)
+    def about(received: ReceivedRequest) -> bool:
+        return "ServiceQuotas" in str(received.headers)
 
     ground.faults.once(quotas({"L-1216C47A": 32.0, "L-0000": 5.0}), about)
     assert await driver.limits(ground.provider) == {"L-1216C47A": 32.0}
@@ -344,11 +344,11 @@ async def test_keys_are_found_where_amazons_own_tools_find_them(
         await http.close()
 
 
-async def _lender(asked: ReceivedRequest, go_on: object) -> FaultAnswer:
+async def _lender(received: ReceivedRequest, go_on: object) -> FaultAnswer:
     lent = {"SecretAccessKey": "hidden-s", "Token": "t", "Expiration": "2023-11-15T00:00:00Z"}
-    if asked.method == "POST":
-        name = call(asked)
-        assert ("a-web-identity" in asked.body.decode()) == (name == "AssumeRoleWithWebIdentity")
+    if received.method == "POST":
+        name = call(received)
+        assert ("a-web-identity" in received.body.decode()) == (name == "AssumeRoleWithWebIdentity")
         inner = (
             "<AccessKeyId>AKLENT</AccessKeyId><SecretAccessKey>hidden-s</SecretAccessKey><SessionToken>t</SessionToken>"
         )
@@ -357,14 +357,14 @@ async def _lender(asked: ReceivedRequest, go_on: object) -> FaultAnswer:
             f"<{name}Response><{name}Result><Credentials>{inner}{until}</Credentials></{name}Result></{name}Response>"
         )
         return FaultAnswer(200, told.encode(), {})
-    if asked.path == "/c":
+    if received.path == "/c":
         return FaultAnswer(200, json.dumps({"AccessKeyId": "AKCONTAINER", **lent}).encode(), {})
-    if asked.method == "PUT":
+    if received.method == "PUT":
         return FaultAnswer(200, b"a-session", {})
-    assert asked.headers["x-aws-ec2-metadata-token"] == "a-session", "the second version of the service"
-    if asked.path.endswith("/security-credentials/"):
+    assert received.headers["x-aws-ec2-metadata-token"] == "a-session", "the second version of the service"
+    if received.path.endswith("/security-credentials/"):
         return FaultAnswer(200, b"builders\n", {})
-    assert asked.path.endswith("/builders")
+    assert received.path.endswith("/builders")
     return FaultAnswer(200, json.dumps({"AccessKeyId": "AKMACHINE", **lent}).encode(), {})
 
 
@@ -383,15 +383,15 @@ async def test_keys_are_requested_from_remote_servers_only_by_tls_and_missing_on
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("section", "message"),
     [
         ({"access_key_id": "A"}, "go together"),
         ({"web_identity_token_file": "t"}, "needs role_arn"),
     ],
 )
-def test_a_connection_that_says_half_of_it_is_an_error(said: dict[str, str], told: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=told):
-        connect(CloudDriverOptions("c", said, tmp_path))
+def test_a_connection_that_says_half_of_it_is_an_error(section: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        connect(CloudDriverOptions("c", section, tmp_path))
 
 
 def test_files_of_keys_are_beside_the_settings(tmp_path: Path) -> None:

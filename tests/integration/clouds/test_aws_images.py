@@ -85,17 +85,17 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def wanted(ground: AwsImagesGround, content: bytes = CONTENT, **said: Any) -> WantedImage:
+def wanted(ground: AwsImagesGround, content: bytes = CONTENT, **image: Any) -> WantedImage:
     """Return an image; `said`: its settings in the provider."""
     id = str(uuid.uuid4())
     tags = {SYSTEM_TAG: "ours", UPLOAD_TAG: id, "team": "blue & green <"}
-    said = {name.replace("_", "-"): value for name, value in said.items()}
-    format = said.get("image-format", "raw")
-    return WantedImage(id, "debian", format, hashlib.sha256(content).hexdigest(), said, ground.provider, tags)
+    image = {name.replace("_", "-"): value for name, value in image.items()}
+    format = image.get("image-format", "raw")
+    return WantedImage(id, "debian", format, hashlib.sha256(content).hexdigest(), image, ground.provider, tags)
 
 
 def calls(*names: str) -> Callable[[ReceivedRequest], bool]:
-    return lambda asked: call(asked) in names
+    return lambda received: call(received) in names
 
 
 def arguments(ground: AwsImagesGround, name: str) -> list[dict[str, str]]:
@@ -188,10 +188,10 @@ async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_si
     file.write_bytes(content)
     slow = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
     for fault in (answers(503, slow, {"retry-after": "0"}), lost, unheard):
-        ground.faults.once(fault, lambda asked: "partNumber=2" in asked.path)
+        ground.faults.once(fault, lambda received: "partNumber=2" in received.path)
     seen = dict[str, dict[str, str]]()
 
-    async def watched(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def watched(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         seen.update(ground.objects())
         return await go_on()
 
@@ -208,14 +208,14 @@ async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_si
         assert headers["authorization"] == signature(ground, asked, headers), asked.path
 
 
-def signature(ground: AwsImagesGround, asked: ReceivedRequest, headers: Mapping[str, str]) -> str:
+def signature(ground: AwsImagesGround, received: ReceivedRequest, headers: Mapping[str, str]) -> str:
     """Return the request that Amazon's own client sends."""
     names = headers["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
-    request = AWSRequest(asked.method, ground.faults.url + asked.path, data=asked.body)
+    request = AWSRequest(received.method, ground.faults.url + received.path, data=received.body)
     for name in names:
         request.headers[name] = headers[name]
     request.context["timestamp"] = headers["x-amz-date"]
-    is_s3, is_ebs = asked.path.startswith(f"/{ground.bucket}/"), asked.path.startswith("/snapshots")
+    is_s3, is_ebs = received.path.startswith(f"/{ground.bucket}/"), received.path.startswith("/snapshots")
     kind, service = (S3SigV4Auth, "s3") if is_s3 else (SigV4Auth, "ebs" if is_ebs else "ec2")
     signer = kind(Credentials(ACCESS, SECRET), service, REGION)
     text = signer.string_to_sign(request, signer.canonical_request(request))
@@ -231,9 +231,12 @@ async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
 ) -> None:
     met = set[tuple[str, str]]()
 
-    def first(asked: ReceivedRequest) -> bool:
-        path = urlsplit(asked.path)
-        kind = (call(asked) if asked.path == "/" else asked.method + path.path[:13], path.query.partition("=")[0])
+    def first(received: ReceivedRequest) -> bool:
+        path = urlsplit(received.path)
+        kind = (
+            call(received) if received.path == "/" else received.method + path.path[:13],
+            path.query.partition("=")[0],
+        )
         return kind not in met and not met.add(kind)  # type: ignore[func-returns-value]
 
     ground.faults.always(fault, first)
@@ -361,7 +364,7 @@ async def test_a_file_that_changes_under_way_is_no_object_and_one_that_is_not_ta
         await sent(images, one, file)
     assert ground.objects() == {}
     one = wanted(ground)
-    ground.faults.always(unheard, lambda asked: "partNumber" in asked.path)
+    ground.faults.always(unheard, lambda received: "partNumber" in received.path)
     with pytest.raises(
         LaunchFailed, match=f"the bucket {ground.bucket} did not accept the file, although it was sent 3 times"
     ):
@@ -378,7 +381,7 @@ async def test_a_file_is_written_into_a_snapshot_but_for_its_empty_blocks(
     file.write_bytes(content)
     throttled = answers(400, b"{}", {"x-amzn-errortype": "RequestThrottledException:http://x/", "retry-after": "0"})
     for fault in (throttled, answers(500, b"<html>"), lost, unheard):
-        ground.faults.once(fault, lambda asked: "/blocks/21" in asked.path)
+        ground.faults.once(fault, lambda received: "/blocks/21" in received.path)
     ground.ec2.ebs.slow = 10**6
     one = wanted(ground, content, import_method="ebs-direct", import_timeout=60, imds_support="v2.0")
     one = replace(one, provider={"region": REGION})
@@ -422,7 +425,7 @@ async def test_a_snapshot_that_was_not_ended_is_written_anew_and_one_that_failed
     with pytest.raises(LaunchFailed, match="the snapshot is error: it was not written to for an hour"):
         await images.send(one, state, None)
     refused = answers(402, b'{"Message": "Too many"}', {"x-amzn-errortype": "ConcurrentLimitExceededException"})
-    ground.faults.once(refused, lambda asked: asked.path == "/snapshots")
+    ground.faults.once(refused, lambda received: received.path == "/snapshots")
     with pytest.raises(OverQuota, match="AWS EBS says ConcurrentLimitExceeded: Too many"):
         await images.send(one, {}, file)
     told = await sent(images, one, file)
@@ -435,12 +438,12 @@ async def test_an_upload_is_withdrawn_while_it_is_sent_or_imported(
 ) -> None:
     reached, never = asyncio.Event(), asyncio.Event()
 
-    async def stuck(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def stuck(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         reached.set()
         await never.wait()
         return None
 
-    ground.faults.once(stuck, lambda asked: "partNumber" in asked.path)
+    ground.faults.once(stuck, lambda received: "partNumber" in received.path)
     one = wanted(ground)
     state = (await images.send(one, {}, file)).state
     await reached.wait()
@@ -519,12 +522,12 @@ async def test_a_bucket_that_is_elsewhere_missing_or_foreign_is_reported(
 ) -> None:
     one = wanted(ground)
     moved = b"<Error><Code>PermanentRedirect</Code><Message>use the endpoint</Message></Error>"
-    ground.faults.once(answers(301, moved), lambda asked: asked.method == "HEAD")
-    ground.faults.once(answers(403), lambda asked: asked.method == "HEAD")
+    ground.faults.once(answers(301, moved), lambda received: received.method == "HEAD")
+    ground.faults.once(answers(403), lambda received: received.method == "HEAD")
     for text in ("is not in the region us-east-1", "does not let Headgate read the bucket"):
         with pytest.raises(LaunchFailed, match=text):
             await images.send(one, {}, None)
-    ground.faults.always(answers(301, moved), lambda asked: asked.method == "GET")
+    ground.faults.always(answers(301, moved), lambda received: received.method == "GET")
     assert await images.withdraw(one, {}), "nothing can have been sent there"
     ground.faults.mend()
     missing = replace(one, provider={"region": REGION, "object-storage": {"bucket-name": f"no-{uuid.uuid4().hex}"}})
@@ -538,8 +541,8 @@ async def test_a_bucket_that_is_elsewhere_missing_or_foreign_is_reported(
 
 
 async def test_all_pages_of_a_bucket_are_read(ground: AwsImagesGround, images: AwsImages) -> None:
-    async def paged(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        said = {name: values[0] for name, values in parse_qs(urlsplit(asked.path).query).items()}
+    async def paged(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+        said = {name: values[0] for name, values in parse_qs(urlsplit(received.path).query).items()}
         if "list-type" in said:
             more = said.get("continuation-token") != "t/2="
             one = f"<Contents><Key>headgate/a/{1 if more else 2}</Key></Contents>"
@@ -551,7 +554,7 @@ async def test_all_pages_of_a_bucket_are_read(ground: AwsImagesGround, images: A
         text = f"<IsTruncated>{str(more).lower()}</IsTruncated>{mark if more else ''}{one}"
         return FaultAnswer(200, f'<R xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{text}</R>'.encode(), {})
 
-    ground.faults.always(paged, lambda asked: asked.method == "GET")
+    ground.faults.always(paged, lambda received: received.method == "GET")
     found = {one.id: one.tags for one in await images.listed(ground.provider)}
     assert found == {
         "headgate/a/1": {SYSTEM_TAG: "a", UPLOAD_TAG: "1"},

@@ -43,12 +43,12 @@ def ours(glance: Glance) -> list[dict[str, Any]]:
     return [one for one in glance.images.values() if one.get(SYSTEM_TAG) == "ours"]
 
 
-def sends(asked: ReceivedRequest) -> bool:
-    return asked.method == "PUT"
+def sends(received: ReceivedRequest) -> bool:
+    return received.method == "PUT"
 
 
-def creates(asked: ReceivedRequest) -> bool:
-    return asked.method == "POST" and asked.path == "/image/v2/images"
+def creates(received: ReceivedRequest) -> bool:
+    return received.method == "POST" and received.path == "/image/v2/images"
 
 
 async def sent(images: GlanceImages, one: WantedImage, file: Path) -> Sent:
@@ -106,7 +106,7 @@ async def test_of_two_that_lost_answers_left_one_stays(
 ) -> None:
     one, late = wanted(), list[Pass]()
 
-    async def delayed(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def delayed(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         late.append(go_on)
         return None
 
@@ -230,7 +230,7 @@ async def test_an_upload_is_withdrawn_while_it_is_sent(
 ) -> None:
     reached, never = asyncio.Event(), asyncio.Event()
 
-    async def stuck(asked: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
+    async def stuck(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
         reached.set()
         await never.wait()
         return None

@@ -40,8 +40,8 @@ def node() -> str:
     return str(uuid.uuid4())
 
 
-def lends(asked: ReceivedRequest) -> bool:
-    return asked.method == "POST" and asked.path == "/network/v2.0/floatingips"
+def lends(received: ReceivedRequest) -> bool:
+    return received.method == "POST" and received.path == "/network/v2.0/floatingips"
 
 
 @pytest.mark.long
@@ -72,7 +72,7 @@ async def test_names_are_resolved_and_nova_gets_the_settings_of_the_label(
 
 
 @pytest.mark.parametrize(
-    ("label", "image", "flavor", "told"),
+    ("label", "image", "flavor", "message"),
     [
         ({}, {"image-id": "windows"}, {}, "no image 'windows'"),
         ({}, {"image-id": None}, {}, "image-id is missing"),
@@ -83,10 +83,10 @@ async def test_names_are_resolved_and_nova_gets_the_settings_of_the_label(
     ],
 )
 async def test_what_is_not_there_fails_in_words(
-    ground: OpenStackGround, driver: Machines, label: dict[str, Any], image: dict[str, Any], flavor: Any, told: str
+    ground: OpenStackGround, driver: Machines, label: dict[str, Any], image: dict[str, Any], flavor: Any, message: str
 ) -> None:
     wanted = ground.wanted(node(), label, image)
-    with pytest.raises(LaunchFailed, match=told):
+    with pytest.raises(LaunchFailed, match=message):
         await made(driver, replace(wanted, flavor={**wanted.flavor, **flavor}))
     assert await ground.everything() == {}
 
@@ -150,8 +150,8 @@ async def test_two_servers_of_one_node_become_one(ground: OpenStackGround, drive
 
 
 def in_error(message: str) -> Callable[[bytes], bytes]:
-    def by(said: bytes) -> bytes:
-        told = json.loads(said)
+    def by(body: bytes) -> bytes:
+        told = json.loads(body)
         for one in told["servers"]:
             one |= {"status": "ERROR", "fault": {"code": 500, "message": message, "created": ""}}
         return json.dumps(told).encode()
@@ -188,7 +188,7 @@ async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: Ope
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("fault", "kind"),
     [
         (fault(403, "forbidden", "Quota exceeded for cores"), OverQuota),
         (fault(403, "forbidden", "Policy doesn't allow it"), LaunchFailed),
@@ -202,9 +202,9 @@ async def test_a_server_that_vanished_is_a_failure_and_no_second_one(ground: Ope
     ],
 )
 async def test_errors_are_distinguished(
-    ground: OpenStackGround, driver: Machines, said: Fault, kind: type[Exception]
+    ground: OpenStackGround, driver: Machines, fault: Fault, kind: type[Exception]
 ) -> None:
-    ground.faults.once(said, ground.makes)
+    ground.faults.once(fault, ground.makes)
     with pytest.raises(kind):
         await made(driver, ground.wanted(node()))
 
@@ -217,8 +217,8 @@ async def test_lists_have_many_pages_and_one_that_does_not_end_is_none(
     every = (await ground.nova("GET", "/servers/detail"))["servers"]
     names = [one["id"] for one in every]
 
-    async def paged(asked: ReceivedRequest, go_on: Callable[[], Any]) -> FaultAnswer:
-        marker = asked.path.partition("marker=")[2]
+    async def paged(received: ReceivedRequest, go_on: Callable[[], Any]) -> FaultAnswer:
+        marker = received.path.partition("marker=")[2]
         number = names.index(marker) + 1 if marker else 0
         more = {"servers_links": [{"rel": "next", "href": "x"}]} if number + 1 < len(every) else {}
         return FaultAnswer(200, json.dumps({"servers": every[number : number + 1], **more}).encode(), {})
@@ -317,7 +317,7 @@ async def test_without_a_keystone_a_fixed_token_goes_to_a_fixed_address(
 
 
 @pytest.mark.parametrize(
-    ("text", "cloud", "told"),
+    ("text", "cloud", "message"),
     [
         ("clouds: {a: {}}", "b", "has no cloud 'b'; it has a"),
         ("clouds: {a: {}, b: {}}", "", "has no cloud ''"),
@@ -330,9 +330,9 @@ async def test_without_a_keystone_a_fixed_token_goes_to_a_fixed_address(
         ("clouds: {a: {auth_type: none}}", "a", "must be the URL of Nova"),
     ],
 )
-def test_errors_in_clouds_yaml_are_reported(text: str, cloud: str, told: str, tmp_path: Path) -> None:
+def test_errors_in_clouds_yaml_are_reported(text: str, cloud: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "clouds.yaml").write_text(text)
-    with pytest.raises(UserError, match=told) as raised:
+    with pytest.raises(UserError, match=message) as raised:
         place(cloud, str(tmp_path / "clouds.yaml"), {})
     assert "s3cret" not in str(raised.value)
 

@@ -61,7 +61,7 @@ class Pull:
     labels: set[str] = field(default_factory=set)
     votes: dict[str, str] = field(default_factory=dict)
     statuses: dict[str, str] = field(default_factory=dict)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     """Comments of Headgate."""
     happened: list[tuple[EventKind, ForgeEvent]] = field(default_factory=list)
 
@@ -249,7 +249,7 @@ class Board:
         pull.labels |= set(_list(how.get("label")))
         pull.labels -= set(_list(how.get("unlabel")))
         if how.get("comment", True) and outgoing.key not in self.calls:
-            pull.said.append(outgoing.report.message)
+            pull.messages.append(outgoing.report.message)
         self.calls.append(outgoing.key)
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:

@@ -106,7 +106,7 @@ class Town:
         return self.repositories.note("code/lib", commit)
 
     async def landed(self, pull: Pull) -> None:
-        await until(f"{pull.title} lands: {pull.said}, {pull.statuses}", lambda: pull.merged)
+        await until(f"{pull.title} lands: {pull.messages}, {pull.statuses}", lambda: pull.merged)
 
 
 @asynccontextmanager
@@ -129,7 +129,9 @@ async def test_from_proposed_to_landed(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         pull = await here.proposed("Add a thing", {"thing": "1\n"})
         await here.checked(pull)
-        assert pull.statuses == {"example/check": "success"} and pull.said == ["Build succeeded.\n\n- unit : SUCCESS"]
+        assert pull.statuses == {"example/check": "success"} and pull.messages == [
+            "Build succeeded.\n\n- unit : SUCCESS"
+        ]
         here.approved(pull)
         await here.landed(pull)
         assert here.board.repositories.show("code/api", "thing") == "1"
@@ -151,7 +153,7 @@ async def test_three_are_tested_together_and_the_one_that_fails_is_reported(tmp_
         await here.landed(pulls[0])
         await here.landed(pulls[2])
         await until("it is told", lambda: pulls[1].statuses.get("example/gate") == "failure")
-        assert not pulls[1].merged and "gate" not in pulls[1].labels and "- unit : FAILURE" in pulls[1].said[-1]
+        assert not pulls[1].merged and "gate" not in pulls[1].labels and "- unit : FAILURE" in pulls[1].messages[-1]
         merges = run_git("log", "--merges", "--format=%s", "master", at=here.board.repositories.hub / "code/api")
         assert merges.splitlines() == [f"Merge {pulls[2].url}", f"Merge {pulls[0].url}"]
 
@@ -172,7 +174,7 @@ async def test_a_refused_landing_is_reported_in_the_words_of_the_forge(tmp_path:
         await here.checked(pull)
         here.board.refuses = "the branch is frozen until Monday"
         here.approved(pull)
-        await until("it is told", lambda: "frozen until Monday" in pull.said[-1])
+        await until("it is told", lambda: "frozen until Monday" in pull.messages[-1])
         assert not pull.merged and pull.statuses["example/gate"] == "failure" and "gate" not in pull.labels
 
 
@@ -187,7 +189,7 @@ async def test_a_forge_that_is_away_delays_and_loses_nothing(tmp_path: Path) -> 
         here.board.away = ""
         await here.landed(pull)
         head = here.board.repositories.head("code/api")
-        assert head == pull.merged and len(pull.said) == 2, "told once, however often it was asked"
+        assert head == pull.merged and len(pull.messages) == 2, "told once, however often it was asked"
 
 
 async def test_a_push_at_the_moment_of_the_merge_is_an_alarm(tmp_path: Path) -> None:
@@ -197,8 +199,8 @@ async def test_a_push_at_the_moment_of_the_merge_is_an_alarm(tmp_path: Path) -> 
         here.board.meanwhile = {"code/api": "sneaked"}
         here.approved(pull)
         await here.landed(pull)
-        await until("it is told", lambda: "ALARM" in pull.said[-1])
-        assert "does not have the tree that was tested" in pull.said[-1]
+        await until("it is told", lambda: "ALARM" in pull.messages[-1])
+        assert "does not have the tree that was tested" in pull.messages[-1]
         (shown,) = Status(here.gate.context, here.gate.scheduler.tenants).of("example").problems
         assert shown.project == f"gate: {pull.key}" and "the tree of master differs from the tested one" in shown.text
 
@@ -214,7 +216,7 @@ async def test_a_push_past_the_gate_has_what_is_there_tested_again(tmp_path: Pat
         here.gate.runner.hold.set()  # no delivery announces the push: the forge itself finds that the branch has moved
         await here.landed(pull)
         assert sum(spec.pipeline == "gate" for spec in here.gate.runner.ran) == 2
-        assert "ALARM" not in "".join(pull.said)
+        assert "ALARM" not in "".join(pull.messages)
 
 
 async def test_plain_git_waits_for_a_pull_request_that_it_names_by_its_url(tmp_path: Path) -> None:
@@ -254,7 +256,7 @@ async def test_names_of_projects_may_be_written_in_any_case_where_the_forge_take
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: <{url}/files>")
         await here.checked(pull)
         here.approved(pull)
-        await until("it waits", lambda: "code/api#1 does not meet the requirement" in "".join(pull.said))
+        await until("it waits", lambda: "code/api#1 does not meet the requirement" in "".join(pull.messages))
         here.approved(needed)
         await here.landed(needed)
         await here.landed(pull)
@@ -283,7 +285,7 @@ async def test_an_unknown_url_is_reported_and_does_not_block(tmp_path: Path) -> 
     async with town(tmp_path) as here:
         pull = await here.proposed("Add", {"thing": "1\n"}, "Depends-On: https://elsewhere.example/x/pull/1")
         await here.checked(pull)
-        assert "https://elsewhere.example/x/pull/1: no connection has a change of this name" in pull.said[-1]
+        assert "https://elsewhere.example/x/pull/1: no connection has a change of this name" in pull.messages[-1]
 
 
 @pytest.mark.long
@@ -298,7 +300,7 @@ async def test_a_change_of_a_project_that_nobody_watches_is_looked_up_and_waited
         await here.checked(pull)
         assert here.board.lookups >= 1
         here.approved(pull)
-        await until("it is told what is waited for", lambda: "must land first" in pull.said[-1])
+        await until("it is told what is waited for", lambda: "must land first" in pull.messages[-1])
         here.board.merge(needed)  # without any delivery to us
         await here.landed(pull)
 
@@ -309,7 +311,7 @@ async def test_what_is_not_there_yet_is_needed_once_it_is(tmp_path: Path, monkey
         here.board.repositories.create("up/stream", {"up": "1\n"})
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: https://{HOST}/up/stream/pulls/1")
         await here.checked(pull)
-        assert "there is no such change" in pull.said[-1]
+        assert "there is no such change" in pull.messages[-1]
         here.board.propose("up/stream", "Upstream", {"more": "1\n"})
         checks = len(here.results("check"))
         await until("it is tested again, with what it needs", lambda: len(here.results("check")) > checks)
@@ -320,7 +322,7 @@ async def test_what_is_found_as_somebody_talks_of_what_needs_it_is_tested_with_i
         here.board.repositories.create("up/stream", {"up": "1\n"})
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: https://{HOST}/up/stream/pulls/1")
         await here.checked(pull)
-        assert "there is no such change" in pull.said[-1]
+        assert "there is no such change" in pull.messages[-1]
         here.board.propose("up/stream", "Upstream", {"more": "1\n"})
         here.board.comment(pull, "It is there now.")
         here.deliver(pull)

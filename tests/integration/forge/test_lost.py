@@ -58,9 +58,9 @@ class Place:
         }
         acts[what]()
 
-    def told(self, what: str, gate: Gate) -> int:
+    def reported(self, what: str, gate: Gate) -> int:
         """Return how often the event was reported."""
-        return gate.told.count(self.words[what])
+        return gate.reported.count(self.words[what])
 
 
 def words(pull: str, review: str, by: str, **more: str) -> dict[str, str]:
@@ -110,13 +110,13 @@ async def test_what_is_lost_before_the_start_in_a_gap_and_at_any_time_is_found(p
     place.act("label", pull)
     async with place.ground.watched(here) as gate:  # which checks that nothing is reported twice
         for what in ("opened", "comment", "review", "label"):
-            await gate.until(lambda what=what: place.told(what, gate))
+            await gate.until(lambda what=what: place.reported(what, gate))
     for what in ("comment", "push"):
         place.act(what, pull)
     async with place.ground.watched(here):
-        await gate.until(lambda: place.told("comment", gate) == 2 and place.told("push", gate))
+        await gate.until(lambda: place.reported("comment", gate) == 2 and place.reported("push", gate))
         for what in ("comment", "push", "review", "comment", "close", "reopen", "close", "reopen"):
-            before = place.told(what, gate)
+            before = place.reported(what, gate)
             place.act(what, pull)
-            await gate.until(lambda what=what, before=before: place.told(what, gate) > before)
+            await gate.until(lambda what=what, before=before: place.reported(what, gate) > before)
     assert not here.hinted, "nothing was delivered"

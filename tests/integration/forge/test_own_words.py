@@ -51,7 +51,7 @@ async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tm
 async def test_so_does_a_check_run_of_an_app(tmp_path: Path) -> None:
     """Use the configuration of the how-to page."""
 
-    def said(here: Any) -> dict[str, str]:
+    def section_of(here: Any) -> dict[str, str]:
         key = tmp_path / "app.pem"
         key.write_text(here.hub.keys[here.app.id])
         where = {"server": here.hub.url, "webhook_token": SECRET}
@@ -62,7 +62,7 @@ async def test_so_does_a_check_run_of_an_app(tmp_path: Path) -> None:
     event = "trigger: {{hub: [{{event: {event}, action: completed"
     assert event in config
     config = config.replace(event, event.replace("{event}", "check_run"))
-    async with placed(KINDS["github"]._replace(said=said), tmp_path, config) as place:
+    async with placed(KINDS["github"]._replace(section=section_of), tmp_path, config) as place:
         change = place.here.ada.propose(place.project, "one", {"one.txt": "1\n"}, "one", "")
         place.here.bob.comment(change, "test it")
         await place.merged(change)

@@ -57,16 +57,16 @@ async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tm
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
         released(here)
-        await until(f"it is closed: {pull.said}", lambda: not pull.open)
+        await until(f"it is closed: {pull.messages}", lambda: not pull.open)
         (line,) = log(here)
         commit, _ = line.split()
         assert not pull.merged and pull.head not in line
-        assert f"It has landed in master as {commit}" in pull.said[-1]
+        assert f"It has landed in master as {commit}" in pull.messages[-1]
         here.deliver(pull)
         other = await here.proposed("Rest", {"rest": "1\n"}, f"Depends-On: {pull.url}")
         await here.checked(other)
         here.approved(other)
-        await until(f"what needs it lands, too: {other.said}", lambda: not other.open)
+        await until(f"what needs it lands, too: {other.messages}", lambda: not other.open)
         assert [len(log(here)), here.results("gate")] == [2, ["SUCCESS", "SUCCESS"]]
         assert here.results("check") == ["SUCCESS"] * 2, "nothing of it was taken for new"
 
@@ -87,7 +87,7 @@ async def test_a_push_that_the_forge_does_not_see_is_reported_after_a_wait(
         assert pull.open and len(here.results("check")) == 1
         monkeypatch.setattr(forgework, "SEEN_MAX_MS", 0)
         await until("it is closed", lambda: not pull.open)
-        assert "It has landed in master as" in pull.said[-1] and here.board.calls.count("conclude") == 1
+        assert "It has landed in master as" in pull.messages[-1] and here.board.calls.count("conclude") == 1
 
 
 @pytest.mark.long
@@ -107,11 +107,11 @@ async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_p
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
         released(here)
-        await until(f"it is closed: {pull.said}", lambda: not pull.open)
+        await until(f"it is closed: {pull.messages}", lambda: not pull.open)
         await until("all is told", lambda: outbox(here.gate.context, "board").waiting == 0)
         here.board.reopen(pull)
         here.approved(pull)
-        await until("it is said", lambda: any("has already landed" in text for text in pull.said))
+        await until("it is said", lambda: any("has already landed" in text for text in pull.messages))
         assert here.results("gate") == ["SUCCESS"] and len(log(here)) == 1
         here.board.amend(pull, {"more": "1\n"})
         here.deliver(pull)
@@ -138,7 +138,7 @@ async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) 
         pulls[2].branch = "stable"
         released(here)
         for pull, word in zip(pulls, words, strict=True):
-            await until(f"it is told: {pull.said}", lambda pull=pull, word=word: word in pull.said[-1])
+            await until(f"it is told: {pull.messages}", lambda pull=pull, word=word: word in pull.messages[-1])
         assert log(here) == [] and here.results("gate") == ["MERGE_FAILURE"] * 3
 
 
@@ -164,9 +164,9 @@ async def test_a_refused_push_is_reported_with_its_reason(tmp_path: Path) -> Non
         pull = await held(here)
         released(here)
         await until("it ends", lambda: here.results("gate"))
-        await until("it is told", lambda: len(pull.said) == 2)
-        assert "GH006: Protected branch update failed." in pull.said[-1]
-        assert "Let Headgate's account push to the branch past its rules" in pull.said[-1]
+        await until("it is told", lambda: len(pull.messages) == 2)
+        assert "GH006: Protected branch update failed." in pull.messages[-1]
+        assert "Let Headgate's account push to the branch past its rules" in pull.messages[-1]
         assert pull.open and log(here) == [] and here.results("gate") == ["MERGE_FAILURE"]
 
 
@@ -205,6 +205,6 @@ async def test_a_merger_that_dies_between_push_and_record_lands_once(
         await until("it lands", lambda: here.results("gate") == ["SUCCESS"])
         await here.landed(pull)
         assert [one.ok for one in pushed] == [True, True] and len(log(here)) == 1  # type: ignore[union-attr]  # of landings
-        await until("it is told, once by each pipeline", lambda: len(pull.said) == 2)
+        await until("it is told, once by each pipeline", lambda: len(pull.messages) == 2)
         assert pull.head in log(here)[0], "the branch has the very commit that was proposed"
         assert "conclude" not in here.board.calls, "the forge sees by itself that it is merged"

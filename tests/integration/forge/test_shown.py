@@ -35,7 +35,7 @@ async def test_that_another_tree_landed_is_dealt_with_though_the_change_is_forgo
         here.board.meanwhile = {"code/api": "sneaked"}
         here.approved(pull)
         await here.landed(pull)
-        await until("it is told", lambda: "ALARM" in pull.said[-1])
+        await until("it is told", lambda: "ALARM" in pull.messages[-1])
         if known == "no more":
             del here.board.pulls[pull.key]
             context, place = here.gate.context, here.gate.context.map.cache.connection("board").cache

@@ -71,7 +71,7 @@ class Kind(NamedTuple):
     serve: Any
     ground: Any
     connecting: Any
-    said: Callable[[Any], dict[str, str]]
+    section: Callable[[Any], dict[str, str]]
     event: str
     failure: str
     change: str
@@ -134,7 +134,7 @@ class Place:
     def proposed(self, name: str, needs: str) -> Any:
         return self.here.ada.propose(self.project, name, {f"{name}.txt": "1\n"}, name, f"Depends-On: {needs}")
 
-    def said(self, change: Any) -> list[str]:
+    def comments_of(self, change: Any) -> list[str]:
         """Return Headgate's comments."""
         notes = change.notes if hasattr(change, "notes") else change.comments
         texts = [str(getattr(one, "text", None) or getattr(one, "body", "")) for one in notes]
@@ -157,18 +157,18 @@ class Place:
             "it is merged", lambda: {str(getattr(change, name, "")).lower() for name in names} & {"true", "merged"}
         )
 
-    async def told(self, change: Any, *words: str) -> None:
+    async def wait_for_comment(self, change: Any, *words: str) -> None:
         """Wait until one comment contains all of these words."""
-        said: list[str] = []
+        comments: list[str] = []
 
         def found() -> bool:
-            said[:] = self.said(change)
-            return any(all(word in text for word in words) for text in said)
+            comments[:] = self.comments_of(change)
+            return any(all(word in text for word in words) for text in comments)
 
         try:
             await until(f"one comment has {words}", found)
         except AssertionError as error:
-            raise AssertionError(f"{error}; there are {said}") from None
+            raise AssertionError(f"{error}; there are {comments}") from None
 
 
 @pytest.fixture(params=list(KINDS))
@@ -187,7 +187,7 @@ async def placed(kind: Kind, root: Path, config: str = CONFIG) -> AsyncIterator[
         if kind.serve is github:
             hub.person("gatebot", acme__rocket="admin")
         engines: list[GitEngine] = []
-        given = DriverOptions("hub", kind.said(here), root, lambda: engines[0], lambda: int(time.time() * 1000))
+        given = DriverOptions("hub", kind.section(here), root, lambda: engines[0], lambda: int(time.time() * 1000))
         connected = kind.connecting.connect(given)
         engines.append(GitEngine(root / "engine", {"hub": connected.git}))
         await here.forge.close()
@@ -208,31 +208,31 @@ async def test_an_unmet_need_of_a_change_is_reported_on_it(place: Place) -> None
     second = place.proposed("two", nowhere)
     for change, needed in ((first, unknown), (second, "acme/nowhere")):
         place.here.bob.comment(change, "test it")
-        await place.told(change, "check: passed", needed, "it is ignored")
-        assert len(place.said(change)) == 1
+        await place.wait_for_comment(change, "check: passed", needed, "it is ignored")
+        assert len(place.comments_of(change)) == 1
     third = place.proposed("three", place.url(1))
     place.here.ada.close(first)
     await place.here.hub.mail.delivered()
     place.here.bob.comment(third, "gate it")
-    await place.told(third, "was not enqueued in gate", "abandoned")
-    await _is_kept_out(place)
+    await place.wait_for_comment(third, "was not enqueued in gate", "abandoned")
+    await _is_refused(place)
 
 
-async def _is_kept_out(place: Place) -> None:
+async def _is_refused(place: Place) -> None:
     """The person who tries to enqueue a change learns of an unmet requirement once, until it is met."""
     change = place.proposed("four", "https://elsewhere.example/x/pull/1")
     before = place.comments
     place.here.bob.comment(change, "ship it")
-    await place.told(change, "ship: was not enqueued", "was not enqueued in ship", "ready")
+    await place.wait_for_comment(change, "ship: was not enqueued", "was not enqueued in ship", "ready")
     place.here.bob.comment(change, "ship it")
     place.here.bob.comment(change, "test it")
-    await place.told(change, "check: passed")
+    await place.wait_for_comment(change, "check: passed")
     assert place.comments == before + 2, "each pipeline once, whoever asks again"
     place.label(change, "ready")
     place.here.bob.comment(change, "ship it")
     await place.merged(change)
     if place.kind.edits:
-        await place.told(change, "ship: is no longer refused", "is in ship now")
+        await place.wait_for_comment(change, "ship: is no longer refused", "is in ship now")
     else:
-        await place.told(change, "ship: was not enqueued")
-    assert len(place.said(change)) == 2 and place.comments == before + 2 + place.kind.edits
+        await place.wait_for_comment(change, "ship: was not enqueued")
+    assert len(place.comments_of(change)) == 2 and place.comments == before + 2 + place.kind.edits

@@ -74,18 +74,18 @@ async def test_impossible_requests_are_refused_with_a_reason(venue: Hosted) -> N
     path = await host.propose("ada", PROJECT, "topic", {"a": "1\n"}, "A change", "")
     async with browser(host) as client:
 
-        async def told(at: str, **said: str) -> str:
-            answer = await client.post(at, data=said)
+        async def refusal_of(at: str, **fields: str) -> str:
+            answer = await client.post(at, data=fields)
             assert answer.status_code == 422
             return answer.text
 
-        assert "no person with that name" in await told(path, who="mallory", does="approve")
-        assert "needs some text" in await told(path, who="ada", does="comment", text="  ")
+        assert "no person with that name" in await refusal_of(path, who="mallory", does="approve")
+        assert "needs some text" in await refusal_of(path, who="ada", does="comment", text="  ")
         if host.actions.forge in ("Gitea", "GitHub"):
-            assert "your own pull" in await told(path, who="ada", does="approve")
+            assert "your own pull" in await refusal_of(path, who="ada", does="approve")
         home = f"{host.actions.root}/"
-        assert "needs a branch" in await told(home, who="ada", branch=f"{PROJECT}:main", title="It is the branch")
-        assert "needs a branch" in await told(home, who="ada", branch=f"{PROJECT}:topic", title="It has one")
+        assert "needs a branch" in await refusal_of(home, who="ada", branch=f"{PROJECT}:main", title="It is the branch")
+        assert "needs a branch" in await refusal_of(home, who="ada", branch=f"{PROJECT}:topic", title="It has one")
         assert (await client.get(f"{path}9")).status_code == 404
         assert (await client.post(f"{path}9", data={"who": "ada", "text": "x"})).status_code == 404
 

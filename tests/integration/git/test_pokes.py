@@ -76,14 +76,14 @@ class PokeListener:
 
     port: int = 0
     came: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
-    told: threading.Condition = field(default_factory=threading.Condition)
+    arrived: threading.Condition = field(default_factory=threading.Condition)
     open: threading.Event = field(default_factory=threading.Event)
     """Set to answer pokes."""
 
     def of(self, count: int) -> list[dict[str, object]]:
         """Return the contents of the first pokes after their arrival; each is signed."""
-        with self.told:
-            assert self.told.wait_for(lambda: len(self.came) >= count, DEADLINE_S)
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.came) >= count, DEADLINE_S)
             for headers, body in self.came:
                 wanted = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
                 assert headers["x-hub-signature-256"] == f"sha256={wanted}"
@@ -97,9 +97,9 @@ def listener() -> Iterator[PokeListener]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            with found.told:
+            with found.arrived:
                 found.came.append(({name.lower(): value for name, value in self.headers.items()}, body))
-                found.told.notify_all()
+                found.arrived.notify_all()
             found.open.wait(DEADLINE_S)
             self.send_response(200)
             self.end_headers()

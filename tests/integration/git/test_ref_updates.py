@@ -29,7 +29,7 @@ def tagged(repositories: Repositories, name: str, *words: str, of: str = "HEAD")
     return run_git("rev-parse", f"refs/tags/{name}", at=repositories.hub / "code")
 
 
-def told(events: list[TriggerEvent]) -> list[tuple[str, str, str]]:
+def updates(events: list[TriggerEvent]) -> list[tuple[str, str, str]]:
     return [(one.change.ref, one.change.old_commit, one.change.commit) for one in events]
 
 
@@ -58,13 +58,13 @@ async def test_what_is_there_at_the_first_look_starts_nothing_and_what_moved_mea
     one = tagged(repositories, "old", "-m", "One.")
     async with watching(repositories) as seen:
         first = await seen.next()
-        assert told(list(first.events)) == [] and first.refs == {PROJECT: {"refs/tags/old": one}}
+        assert updates(list(first.events)) == [] and first.refs == {PROJECT: {"refs/tags/old": one}}
         known = seen.refs
     two = tagged(repositories, "new")
     pushed(repositories, ":refs/tags/old")
     async with watching(repositories, refs=known) as seen:
         sighting = await seen.next()
-        assert told(list(sighting.events)) == [("refs/tags/new", ZEROS, two), ("refs/tags/old", one, ZEROS)]
+        assert updates(list(sighting.events)) == [("refs/tags/new", ZEROS, two), ("refs/tags/old", one, ZEROS)]
         assert sighting.refs == {PROJECT: {"refs/tags/new": two, "refs/tags/old": ""}}
 
 
@@ -245,19 +245,19 @@ async def test_the_note_of_a_ref_is_on_its_commit_a_section_for_each(repositorie
     head = repositories.head("code")
     git, one, two = engine(repositories), tagged(repositories, "v1", "-m", "One."), tagged(repositories, "v2")
 
-    async def told(ref: str, commit: str, note: str, before: str = "") -> None:
+    async def report_note(ref: str, commit: str, note: str, before: str = "") -> None:
         of: Change = update("local", PROJECT, ref, before, commit)
         answer = await git.do(ReportRequest(of, "release", note))
         assert answer.ok, answer.error  # type: ignore[union-attr]
 
-    await told("refs/tags/v1", one, "First.")
-    await told("refs/tags/v2", two, "Other.\nHeadgate (gate):\nLanded on master as " + "0" * 40)
-    await told("refs/tags/v1", one, "Second.")
+    await report_note("refs/tags/v1", one, "First.")
+    await report_note("refs/tags/v2", two, "Other.\nHeadgate (gate):\nLanded on master as " + "0" * 40)
+    await report_note("refs/tags/v1", one, "Second.")
     note = repositories.note("code", head)
     assert note.startswith("Headgate (release, refs/tags/v2):\nOther.\n  Headgate (gate):\n  Landed on master as 0")
     assert note.endswith("Headgate (release, refs/tags/v1):\nSecond.")
     pushed(repositories, ":refs/tags/v1")
-    await told("refs/tags/v1", ZEROS, "It is gone.", one)
+    await report_note("refs/tags/v1", ZEROS, "It is gone.", one)
     assert "It is gone." in repositories.note("code", head)
 
 

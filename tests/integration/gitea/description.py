@@ -49,7 +49,7 @@ def judge(exchange: FakeGitHubExchange) -> None:
         _check(_validator(name, "answer"), f"answer {exchange.status}", exchange.answer)
 
 
-def _check(validator: jsonschema_rs.Draft202012Validator, what: str, said: Any) -> None:
-    for error in validator.iter_errors(said):
+def _check(validator: jsonschema_rs.Draft202012Validator, what: str, value: Any) -> None:
+    for error in validator.iter_errors(value):
         at = "/".join(str(one) for one in error.instance_path)
         raise AssertionError(f"{what}: at {at or 'the top'}: {error.message[-900:]}")

@@ -14,14 +14,14 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.testing.forges.gitea.model import FakeGiteaHook, FakeGiteaPull, FakeGiteaRepository
 from headgate.testing.forges.gitea.people import FakeGiteaPerson, Gitea
-from tests.integration.forge.hearing import Hearing, a_port, hook_of
+from tests.integration.forge.setups import ForgeSetup, a_port, hook_of
 from tests.integration.github.ground import Gate
 
 SECRET = "open sesame"
 PROJECT = "127.0.0.1/acme/rocket"
 
 
-class Ground(Hearing):
+class Ground(ForgeSetup):
     """Hold the stand-in, people, and one driver."""
 
     def __init__(self, hub: Gitea, root: Path, url: str) -> None:
@@ -58,7 +58,7 @@ async def ground(hub: Gitea, root: Path) -> AsyncIterator[Ground]:
 
 
 def watched(found: Ground, *projects: str, **more: bool) -> AbstractAsyncContextManager[Gate]:
-    """Run the driver inside the context; see `Hearing`."""
+    """Run the driver inside the context; see `ForgeSetup`."""
     return found.watched(*projects, **more)
 
 

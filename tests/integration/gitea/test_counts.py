@@ -78,4 +78,4 @@ async def test_polling_unchanged_changes_is_bounded(here: Ground, monkeypatch: p
     turns = [log[begin:end] for begin, end in pairwise(begins)]
     looked = [[one.answer["number"] for one in turn if one.template == f"{lists}/{{index}}"] for turn in turns]
     assert all(len(turn) == 2 for turn in looked) and looked[0] != looked[1]
-    assert gate.told.count("pull_request.opened") == 3
+    assert gate.reported.count("pull_request.opened") == 3

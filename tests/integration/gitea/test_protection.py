@@ -16,7 +16,7 @@ def here(here: Ground) -> Ground:
     return here
 
 
-def said(*protected: str) -> Protection:
+def protection_of(*protected: str) -> Protection:
     return Protection(frozenset(protected), frozenset())
 
 
@@ -28,10 +28,10 @@ async def test_protections_and_their_changes_are_reported(here: Ground) -> None:
     here.gate.forge = here.forge
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: gate.protections)
-        assert gate.protections[0] == said("release/1", "release/2")
+        assert gate.protections[0] == protection_of("release/1", "release/2")
         assert gate.heads[PROJECT].keys() == {f"refs/heads/{n}" for n in ("main", "topic", "release/1", "release/2")}
         here.hub.protect(here.repository, "main")
-        await gate.until(lambda: gate.protections[-1] == said("main", "release/1", "release/2"))
+        await gate.until(lambda: gate.protections[-1] == protection_of("main", "release/1", "release/2"))
     await here.forge.close()
 
 

@@ -25,7 +25,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert (change.title, change.message, change.owner) == ("A title", "A title\n\nA body", "ada")
     assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
     assert change.url == f"{here.hub.url}/acme/rocket/pulls/1"
-    assert [one for one in gate.told if one != "push"] == ["pull_request.opened", "pull_request_review.submitted"]
+    assert [one for one in gate.reported if one != "push"] == ["pull_request.opened", "pull_request_review.submitted"]
     assert gate.events[0].kind is EventKind.PROPOSED and gate.events[0].fresh
     assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
 
@@ -51,7 +51,7 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
             act()
             here.hub.world.clock.advance(1)
             await here.settled()
-    assert [one for one in gate.told if one != "push"] == [
+    assert [one for one in gate.reported if one != "push"] == [
         "pull_request.opened",
         "pull_request.changed",
         "pull_request.edited",
@@ -73,7 +73,7 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
     details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
-    assert gate.told.count("push") >= 3  # the branches of proposals, and the other one
+    assert gate.reported.count("push") >= 3  # the branches of proposals, and the other one
 
 
 async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
@@ -90,8 +90,8 @@ async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
     here.ada.push(here.repository, "main", {"c.txt": "1\n"})
     before = len(gate.events)
     async with watched(here):
-        await gate.until(lambda: len(gate.known) == 2 and "pull_request.labeled" in gate.told)
-    assert set(gate.told[before:]) >= {
+        await gate.until(lambda: len(gate.known) == 2 and "pull_request.labeled" in gate.reported)
+    assert set(gate.reported[before:]) >= {
         "pull_request.opened",
         "pull_request.comment",
         "pull_request.labeled",
@@ -109,7 +109,7 @@ async def test_a_status_whose_delivery_is_lost_is_found_in_turn(here: Ground) ->
         await here.settled()
         here.hub.mail.lose(1)
         here.eve.status(pull, "lint")
-        await gate.until(lambda: "pull_request.status" in gate.told)
+        await gate.until(lambda: "pull_request.status" in gate.reported)
     await here.forge.close()
 
 
@@ -129,8 +129,8 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[M
         await here.settled()
         change_state = gate.change_state(1)
     assert change_state.change.commit == pull.head_sha
-    assert gate.told.count("pull_request.comment") == 1 == gate.told.count("pull_request_review.submitted")
-    assert gate.told.count("pull_request.opened") == 1
+    assert gate.reported.count("pull_request.comment") == 1 == gate.reported.count("pull_request_review.submitted")
+    assert gate.reported.count("pull_request.opened") == 1
 
 
 async def test_a_fork_is_deleted_and_its_change_is_merged_by_hand(here: Ground) -> None:
@@ -142,7 +142,7 @@ async def test_a_fork_is_deleted_and_its_change_is_merged_by_hand(here: Ground) 
         here.hub.remove_fork(fork)
         here.bob.comment(pull, "recheck")
         await here.settled()
-        assert gate.told[-1] == "pull_request.comment"
+        assert gate.reported[-1] == "pull_request.comment"
         here.bob.push(here.repository, "main", {}, "Merge", merges=pull.head_sha)
         await here.settled()
     assert gate.change_state(1).landed and not gate.change_state(1).open
@@ -173,7 +173,7 @@ async def test_a_title_makes_a_draft(here: Ground) -> None:
         here.ada.edit(pull, title="Now")
         await here.settled()
     assert (details := gate.change_state(1).details) and details.draft is False
-    assert gate.told[-1] == "pull_request.ready_for_review"
+    assert gate.reported[-1] == "pull_request.ready_for_review"
 
 
 async def test_retargeted_to_another_branch_with_an_odd_name(here: Ground) -> None:
@@ -185,7 +185,7 @@ async def test_retargeted_to_another_branch_with_an_odd_name(here: Ground) -> No
         here.ada.edit(pull, base="rel/50%#odd")
         await here.settled()
     assert gate.change_state(1).change.branch == "rel/50%#odd"
-    assert gate.told[-1] == "pull_request.edited"
+    assert gate.reported[-1] == "pull_request.edited"
     assert [one.text for one in gate.change_state(1).details.rules or ()] == [  # type: ignore[union-attr]
         "needs 2 approvals that count for rel/50%#odd, and has 0"
     ]
@@ -314,4 +314,4 @@ async def test_a_transferred_repository_is_reported_and_nothing_is_lost(here: Gr
         here.ada.propose(here.repository, "second", {"b.txt": "1\n"})
         here.hub.transfer(here.repository, owner)
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.problems[PROJECT])
-    assert gate.told.count("pull_request.opened") == 2 and "pull_request.closed" not in gate.told
+    assert gate.reported.count("pull_request.opened") == 2 and "pull_request.closed" not in gate.reported

@@ -41,21 +41,21 @@ def _validator(kind: str, name: str, part: str, status: str = "") -> jsonschema_
     return jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
 
 
-def _names(said: Any) -> set[str] | None:
+def _names(schema: Any) -> set[str] | None:
     """Return the properties that a schema knows; None: any."""
-    while "$ref" in said:
-        said = _rest()["$defs"][said["$ref"].removeprefix("#/$defs/")]
-    found = set(said.get("properties", ()))
-    for one in (*said.get("anyOf", ()), *said.get("oneOf", ()), *said.get("allOf", ())):
+    while "$ref" in schema:
+        schema = _rest()["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+    found = set(schema.get("properties", ()))
+    for one in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
         more = _names(one)
         if more is None:
             return None
         found |= more
-    return found if found or said.get("type") != "object" else None
+    return found if found or schema.get("type") != "object" else None
 
 
-def _check(validator: jsonschema_rs.Draft202012Validator, what: str, said: Any) -> None:
-    for error in validator.iter_errors(said):
+def _check(validator: jsonschema_rs.Draft202012Validator, what: str, value: Any) -> None:
+    for error in validator.iter_errors(value):
         at = "/".join(str(one) for one in error.instance_path)
         raise AssertionError(f"{what}: at {at or 'the top'}: {error.message[-900:]}")
 

@@ -67,7 +67,7 @@ class Gate:
                 await self.moved.wait()
 
     @property
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         """Return the events under the names of triggers."""
         said = [event.happening for event in self.events if event.happening is not None]
         return [f"{one.event}.{one.action}" if one.action else one.event for one in said]

@@ -87,7 +87,7 @@ class Site:
         await until("it is known what they need", needed)
         self.ground.bob.review(pulls[0])  # which brings the other along, and lands before it
 
-    async def told(self, pull: FakeGitHubPull, *words: str) -> None:
+    async def wait_for_comment(self, pull: FakeGitHubPull, *words: str) -> None:
         await until(f"#{pull.number} of {pull.repository.name} is told", lambda: pull.comments)
         await until(f"{words}: {pull.comments}", lambda: all(word in pull.comments[-1].body for word in words))
 
@@ -134,7 +134,9 @@ async def test_both_land_or_none_and_each_gets_a_report(hub: GitHub, tmp_path: P
         bad = here.circle("bad")
         await here.gated(*bad)
         for pull in bad:
-            await here.told(pull, "gate: failed", f"unit of 127.0.0.1/acme/{pull.repository.name}#1 : FAILURE")
+            await here.wait_for_comment(
+                pull, "gate: failed", f"unit of 127.0.0.1/acme/{pull.repository.name}#1 : FAILURE"
+            )
         assert (
             not any(pull.merged for pull in bad) and not here.has(here.rocket, "bad") and not here.has(here.pad, "bad")
         )
@@ -143,7 +145,7 @@ async def test_both_land_or_none_and_each_gets_a_report(hub: GitHub, tmp_path: P
         await here.gated(*good)
         for pull in good:
             await until(f"{pull.title} lands", lambda pull=pull: pull.merged)
-            await here.told(pull, "gate: passed")
+            await here.wait_for_comment(pull, "gate: passed")
         assert here.has(here.rocket, "good") and here.has(here.pad, "good") and here.alarms() == []
         await hub.mail.delivered()
 
@@ -154,7 +156,7 @@ async def test_both_land_or_none_and_each_gets_a_report(hub: GitHub, tmp_path: P
         assert here.alarms() == [{"127.0.0.1/acme/pad#3"}] and half[0].merged and not half[1].merged
         landed, missing = "127.0.0.1/acme/rocket#3 has landed as", "127.0.0.1/acme/pad#3 has not landed"
         for pull in half:
-            await here.told(
+            await here.wait_for_comment(
                 pull,
                 "ALARM: changes that depend on each other have landed only in part",
                 landed,

@@ -25,7 +25,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
         yield found
 
 
-def said(protected: set[str], locked: set[str] | None = None) -> Protection:
+def protection_of(protected: set[str], locked: set[str] | None = None) -> Protection:
     return Protection(frozenset(protected), frozenset(locked or ()))
 
 
@@ -36,7 +36,7 @@ async def test_classic_rules_and_rulesets_protect_and_only_the_first_lock(here: 
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: gate.protections)
     releases = {"release/1", "release/2"}
-    assert gate.protections == [said({"main"} | releases, releases)]
+    assert gate.protections == [protection_of({"main"} | releases, releases)]
     assert gate.heads[PROJECT].keys() == {f"refs/heads/{name}" for name in ("main", "topic", *releases)}
 
 
@@ -44,17 +44,17 @@ async def test_classic_rules_and_rulesets_protect_and_only_the_first_lock(here: 
 async def test_changes_of_the_rules_are_reported(here: Ground) -> None:
     async with watched(here, exclude_locked_branches=True) as gate:
         await gate.until(lambda: gate.protections)
-        assert gate.protections == [said(set())]
+        assert gate.protections == [protection_of(set())]
         classic = here.hub.protect(here.repository, "main")
-        await gate.until(lambda: gate.protections[-1] == said({"main"}))
+        await gate.until(lambda: gate.protections[-1] == protection_of({"main"}))
         here.hub.edit(here.repository, classic, locked=True)
-        await gate.until(lambda: gate.protections[-1] == said({"main"}, {"main"}))
+        await gate.until(lambda: gate.protections[-1] == protection_of({"main"}, {"main"}))
         rules = here.hub.ruleset(here.repository, {"type": "deletion"}, branches=("refs/heads/topic",))
-        await gate.until(lambda: gate.protections[-1] == said({"main", "topic"}, {"main"}))
+        await gate.until(lambda: gate.protections[-1] == protection_of({"main", "topic"}, {"main"}))
         here.hub.edit(here.repository, rules, enforcement="disabled")
-        await gate.until(lambda: gate.protections[-1] == said({"main"}, {"main"}))
+        await gate.until(lambda: gate.protections[-1] == protection_of({"main"}, {"main"}))
         here.hub.unprotect(here.repository, classic)
-        await gate.until(lambda: gate.protections[-1] == said(set()))
+        await gate.until(lambda: gate.protections[-1] == protection_of(set()))
 
 
 @pytest.mark.long
@@ -63,7 +63,7 @@ async def test_a_new_branch_comes_with_its_protection(here: Ground) -> None:
     async with watched(here, exclude_unprotected_branches=True) as gate:
         here.ada.push(here.repository, "release/3", {"new.txt": "1\n"})
         await gate.until(lambda: "refs/heads/release/3" in gate.heads[PROJECT])
-        assert gate.protections[-1] == said({"release/1", "release/2", "release/3"})
+        assert gate.protections[-1] == protection_of({"release/1", "release/2", "release/3"})
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ async def test_more_branches_than_in_one_answer(here: Ground, monkeypatch: pytes
     async with watched(here, exclude_unprotected_branches=True) as gate:
         await gate.until(lambda: gate.protections)
     releases = {"release/1", "release/2"}
-    assert gate.protections == [said({"main", "topic"} | releases, releases)]
+    assert gate.protections == [protection_of({"main", "topic"} | releases, releases)]
 
 
 async def test_somebody_creates_more_branches_than_requested(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ async def test_somebody_creates_more_branches_than_requested(here: Ground, monke
         here.ada.push(here.repository, "one-more", {"new.txt": "1\n"})
         await gate.until(lambda: "too many to read" in gate.problems.get(PROJECT, ""))
         assert "refs/heads/one-more" in gate.heads[PROJECT]
-    assert gate.protections == [said({"main"})]
+    assert gate.protections == [protection_of({"main"})]
 
 
 async def test_rulesets_that_may_not_be_seen_are_no_rulesets_that_are_not_there(

@@ -38,7 +38,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert (change.title, change.message, change.owner) == ("A title", "A title\n\nA body", "ada")
     assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
     assert change.url == f"{here.hub.url}/acme/rocket/pull/1"
-    assert [one for one in gate.told if one != "push"] == ["pull_request.opened", "pull_request_review.submitted"]
+    assert [one for one in gate.reported if one != "push"] == ["pull_request.opened", "pull_request_review.submitted"]
     assert gate.events[0].kind is EventKind.PROPOSED and gate.events[0].fresh
     assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
 
@@ -67,7 +67,7 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
             act()
             here.hub.world.clock.advance(1)
             await here.settled()
-    assert [one for one in gate.told if one != "push"] == [
+    assert [one for one in gate.reported if one != "push"] == [
         "pull_request.opened",
         "pull_request.changed",
         "pull_request.edited",
@@ -101,7 +101,7 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
     details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
-    assert gate.told.count("push") >= 3  # the branches of proposals, and the other one
+    assert gate.reported.count("push") >= 3  # the branches of proposals, and the other one
 
 
 @pytest.mark.long
@@ -119,8 +119,8 @@ async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
     here.ada.push(here.repository, "main", {"c.txt": "1\n"})
     before = len(gate.events)
     async with watched(here):
-        await gate.until(lambda: len(gate.known) == 2 and "pull_request.labeled" in gate.told)
-    assert set(gate.told[before:]) >= {
+        await gate.until(lambda: len(gate.known) == 2 and "pull_request.labeled" in gate.reported)
+    assert set(gate.reported[before:]) >= {
         "pull_request.opened",
         "pull_request.comment",
         "pull_request.labeled",
@@ -153,8 +153,8 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
         await here.settled()
         change_state = gate.change_state(1)
     assert change_state.change.commit == pull.head_sha
-    assert gate.told.count("pull_request.comment") == 1 == gate.told.count("pull_request_review.submitted")
-    assert gate.told.count("pull_request.opened") == 1
+    assert gate.reported.count("pull_request.comment") == 1 == gate.reported.count("pull_request_review.submitted")
+    assert gate.reported.count("pull_request.opened") == 1
 
 
 @pytest.mark.long
@@ -167,7 +167,7 @@ async def test_what_could_not_be_delivered_is_looked_into(here: Ground) -> None:
         await here.settled()
         here.hub.mail.fail(1)
         here.eve.status(pull, "lint")
-        await gate.until(lambda: "pull_request.status" in gate.told)
+        await gate.until(lambda: "pull_request.status" in gate.reported)
 
 
 async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
@@ -179,7 +179,7 @@ async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
         here.hub.remove_fork(fork)
         here.bob.comment(pull, "recheck")
         await here.settled()
-        assert gate.told[-1] == "pull_request.comment"
+        assert gate.reported[-1] == "pull_request.comment"
         here.bob.push(here.repository, "main", {}, "Merge", merges=pull.head_sha)
         await here.settled()
     assert gate.change_state(1).landed and not gate.change_state(1).open
@@ -195,7 +195,7 @@ async def test_two_open_changes_with_one_head(here: Ground) -> None:
         await gate.until(lambda: len(gate.known) == 2)
         here.eve.status(here.repository.pulls[1], "lint")
         await here.settled()
-    assert gate.told.count("pull_request.status") == 2
+    assert gate.reported.count("pull_request.status") == 2
     assert {gate.change_state(n).change.branch for n in (1, 2)} == {"main", "stable"}
 
 
@@ -260,7 +260,7 @@ async def test_retargeted_to_another_branch(here: Ground) -> None:
         here.ada.edit(pull, base="stable")
         await here.settled()
     assert gate.change_state(1).change.branch == "stable"
-    assert gate.told[-1] == "pull_request.edited"
+    assert gate.reported[-1] == "pull_request.edited"
 
 
 async def test_a_branch_with_odd_names_and_a_body_that_is_long(here: Ground) -> None:
@@ -358,7 +358,7 @@ async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
         await here.settled()
         here.bob.comment(pull, "Thanks")
         await here.settled()
-    assert [one for one in gate.told if one != "push"] == [
+    assert [one for one in gate.reported if one != "push"] == [
         "pull_request.opened",
         "check_run.completed",
         "check_run.rerequested",

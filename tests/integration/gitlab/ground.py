@@ -19,7 +19,7 @@ from headgate.gate.state.works import Landing, LandRequest, RepoState
 from headgate.testing.forges.github import hosts
 from headgate.testing.forges.gitlab.model import DEVELOPER, MAINTAINER, FakeGitLabMergeRequest, FakeGitLabProject
 from headgate.testing.forges.gitlab.people import FakeGitLabPerson, GitLab
-from tests.integration.forge.hearing import Hearing, a_port, hook_of
+from tests.integration.forge.setups import ForgeSetup, a_port, hook_of
 from tests.integration.github.ground import Gate
 
 SECRET = "open sesame"
@@ -28,7 +28,7 @@ PROJECT = f"127.0.0.1/{PATH}"
 M = "/projects/{project}/merge_requests/{iid}"
 
 
-class Ground(Hearing):
+class Ground(ForgeSetup):
     """Hold the stand-in, people, and one driver."""
 
     usual = PATH
@@ -69,7 +69,7 @@ async def ground(hub: GitLab, root: Path) -> AsyncIterator[Ground]:
 
 
 def watched(found: Ground, *paths: str, **more: bool) -> AbstractAsyncContextManager[Gate]:
-    """Run the driver inside the context; see `Hearing`."""
+    """Run the driver inside the context; see `ForgeSetup`."""
     return found.watched(*paths, **more)
 
 

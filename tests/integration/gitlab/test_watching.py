@@ -19,8 +19,8 @@ from headgate.testing.forges.gitlab.model import DEVELOPER, Protected
 from tests.integration.gitlab.ground import PATH, PROJECT, Ground, M, opened, watched
 
 
-def of_requests(told: list[str]) -> list[str]:
-    return [one.removeprefix("gl_merge_request.") for one in told if one != "gl_push"]
+def of_requests(events: list[str]) -> list[str]:
+    return [one.removeprefix("gl_merge_request.") for one in events if one != "gl_push"]
 
 
 async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
@@ -34,7 +34,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert (change.title, change.message, change.owner) == ("A title", "A text", "ada")
     assert (change.ref, change.files) == ("refs/merge-requests/1/head", ("a.txt",))
     assert change.url == f"{here.hub.url}/{PATH}/-/merge_requests/1"
-    assert of_requests(gate.told) == ["opened", "approved"]
+    assert of_requests(gate.reported) == ["opened", "approved"]
     assert gate.events[0].kind is EventKind.PROPOSED and gate.events[0].fresh
     assert gate.heads[PROJECT].keys() == {"refs/heads/main", "refs/heads/topic"}
     assert details is not None and details.us == ("gate",)
@@ -65,7 +65,7 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
             act()
             here.hub.world.clock.advance(1)
             await here.settled()
-    assert of_requests(gate.told) == [
+    assert of_requests(gate.reported) == [
         "opened",
         "changed",
         "changed",  # the description
@@ -122,9 +122,9 @@ async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
     here.ada.push(here.project, "main", {"c.txt": "1\n"})
     before = len(gate.events)
     async with watched(here):
-        await gate.until(lambda: len(gate.known) == 2 and "gl_merge_request.labeled" in gate.told)
-    assert {*of_requests(gate.told[before:])} == {"opened", "comment", "labeled", "approved"}
-    assert "gl_push" in gate.told[before:]
+        await gate.until(lambda: len(gate.known) == 2 and "gl_merge_request.labeled" in gate.reported)
+    assert {*of_requests(gate.reported[before:])} == {"opened", "comment", "labeled", "approved"}
+    assert "gl_push" in gate.reported[before:]
 
 
 def backwards(held: list[Delivery]) -> list[Delivery]:
@@ -144,7 +144,7 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
         here.hub.mail.release(backwards)
         await here.settled()
     assert gate.known[f"{PROJECT}#1"].change.commit == one.sha
-    told = of_requests(gate.told)
+    told = of_requests(gate.reported)
     assert {name: told.count(name) for name in ("opened", "comment", "approved")} == dict(
         opened=1, comment=1, approved=1
     )
@@ -162,12 +162,12 @@ async def test_a_push_revokes_approvals_and_a_new_approval_causes_an_event(here:
         await here.settled()
         change_state = gate.known[f"{PROJECT}#1"]
         assert change_state.is_approved and change_state.change.commit == one.sha
-        assert of_requests(gate.told) == ["opened", "approved", "changed", "approved"]
+        assert of_requests(gate.reported) == ["opened", "approved", "changed", "approved"]
         here.project.keeps_approvals = True
         here.hub.world.clock.advance(5)
         here.ada.push(here.project, "topic", {"a.txt": "4\n"})
         await here.settled()
-    assert of_requests(gate.told)[4:] == ["changed"], "what was kept is no new approval"
+    assert of_requests(gate.reported)[4:] == ["changed"], "what was kept is no new approval"
 
 
 async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
@@ -179,7 +179,7 @@ async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
         here.hub.remove_fork(fork)
         here.bob.comment(one, "recheck")
         await here.settled()
-        assert gate.told[-1] == "gl_merge_request.comment"
+        assert gate.reported[-1] == "gl_merge_request.comment"
         details = gate.known[f"{PROJECT}#1"].details
         assert details is not None and details.rules is not None
         assert "its branch, which is gone" in details.rules[0].text and details.rules[0].met is False
@@ -187,7 +187,7 @@ async def test_merged_by_hand_and_forgotten_forks(here: Ground) -> None:
         await here.settled()
     change_state = gate.known[f"{PROJECT}#1"]
     assert change_state.landed and not change_state.open
-    assert "gl_merge_request.merged" in gate.told
+    assert "gl_merge_request.merged" in gate.reported
 
 
 async def test_a_branch_with_odd_names_and_a_text_that_is_long(here: Ground) -> None:
@@ -338,12 +338,12 @@ async def test_lists_of_several_pages_are_read_completely(here: Ground) -> None:
     assert len(notes) == 120 == len(set(notes))
     async with watched(here) as gate:
         await gate.until(lambda: len(gate.known) == 5)
-    first = gate.told.count("gl_merge_request.comment")
+    first = gate.reported.count("gl_merge_request.comment")
     assert first == 100, "of what nobody knew, one page"
     for n in range(130):
         here.eve.comment(here.project.requests[1], f"more {n}")
     async with watched(here):
-        await gate.until(lambda: gate.told.count("gl_merge_request.comment") == first + 130)
+        await gate.until(lambda: gate.reported.count("gl_merge_request.comment") == first + 130)
 
 
 async def test_protected_branches_are_reported_where_somebody_needs_them(here: Ground) -> None:
@@ -441,4 +441,4 @@ async def test_a_project_transferred_beyond_our_access_is_reported_and_nothing_i
         here.project.members = before
         here.ada.propose(here.project, "second", {"b.txt": "1\n"}, "Second")
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.problems[PROJECT])
-    assert gate.told.count("gl_merge_request.opened") == 2 and "gl_merge_request.closed" not in gate.told
+    assert gate.reported.count("gl_merge_request.opened") == 2 and "gl_merge_request.closed" not in gate.reported

@@ -89,13 +89,13 @@ async def test_objects_over_http() -> None:
         assert found["count"] == "2" and [o["name"] for o in found["objects"]] in (["m1"], ["m2"])
         assert (await web("GET", f"/v1/objects/{uuid}/history"))[1]["changes"][0]["kind"] == "CREATED"
 
-        def told() -> str:
+        def watched_name() -> str:
             for line in web.lines("/v1/objects/watch", {"revision": "1"}):
                 for change in line.get("changes", ()):
                     return str(change["new"]["name"])
             return ""
 
-        assert await asyncio.to_thread(told) == "m1"
+        assert await asyncio.to_thread(watched_name) == "m1"
         status, types = await web("GET", "/v1/types")
         assert "runm.machine" in [one["code"] for one in types["types"]]
         assert (await web("GET", "/v1/definitions?place.type=runm.provider&exact=true"))[0] == 200

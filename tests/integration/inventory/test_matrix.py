@@ -145,8 +145,8 @@ def about(
     return Row(method, what, answers, made)
 
 
-def step(**said: Any) -> Fields:
-    return {"steps": [v1.Step(**said)]}
+def step(**fields: Any) -> Fields:
+    return {"steps": [v1.Step(**fields)]}
 
 
 def new(type: str, **properties: str) -> Fields:
@@ -244,8 +244,8 @@ def test_the_table_has_every_method_and_everybody() -> None:
     assert all(len(one.answers) == len(CALLERS) for one in MATRIX)
 
 
-@pytest.mark.parametrize("asked", MATRIX, ids=lambda one: f"{one.method} {one.what}".strip())
-async def test_everybody_is_answered_as_the_table_says(asked: Row) -> None:
+@pytest.mark.parametrize("row", MATRIX, ids=lambda one: f"{one.method} {one.what}".strip())
+async def test_everybody_is_answered_as_the_table_says(row: Row) -> None:
     async with served(Verifying([issuer()])) as client:
         world = World(client)
         await world.begin()
@@ -253,9 +253,9 @@ async def test_everybody_is_answered_as_the_table_says(asked: Row) -> None:
         await world.lease("somebody")
         found = {}
         for caller in CALLERS:
-            fields = await asked.fields(world)
-            found[caller] = await status(getattr(world.like(caller), asked.method)(**fields))
-    assert found == {caller: STATUSES[sign] for caller, sign in zip(CALLERS, asked.answers, strict=True)}
+            fields = await row.fields(world)
+            found[caller] = await status(getattr(world.like(caller), row.method)(**fields))
+    assert found == {caller: STATUSES[sign] for caller, sign in zip(CALLERS, row.answers, strict=True)}
 
 
 async def test_a_credential_shows_its_own_partitions() -> None:

@@ -32,8 +32,8 @@ def _answer(name: str, status: str) -> jsonschema_rs.Draft202012Validator:
     return _compiled(_rest()["calls"][name]["answers"][status])
 
 
-def _compiled(said: Any) -> jsonschema_rs.Draft202012Validator:
-    return jsonschema_rs.Draft202012Validator({"$defs": _rest()["$defs"], "allOf": [said]}, validate_formats=True)
+def _compiled(schema: Any) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator({"$defs": _rest()["$defs"], "allOf": [schema]}, validate_formats=True)
 
 
 def judge(exchange: FakeKubernetesExchange) -> None:
@@ -53,14 +53,14 @@ def judge(exchange: FakeKubernetesExchange) -> None:
     _check(_answer(name, str(exchange.status)), f"answer {exchange.status}", exchange.answer)
 
 
-def _without_null(said: Any) -> Any:
+def _without_null(schema: Any) -> Any:
     """Kubernetes treats null as absent."""
-    if isinstance(said, dict):
-        return {key: _without_null(value) for key, value in said.items() if value is not None}
-    return [_without_null(one) for one in said] if isinstance(said, list) else said
+    if isinstance(schema, dict):
+        return {key: _without_null(value) for key, value in schema.items() if value is not None}
+    return [_without_null(one) for one in schema] if isinstance(schema, list) else schema
 
 
-def _check(validator: jsonschema_rs.Draft202012Validator, what: str, said: Any) -> None:
-    for error in validator.iter_errors(said):
+def _check(validator: jsonschema_rs.Draft202012Validator, what: str, value: Any) -> None:
+    for error in validator.iter_errors(value):
         at = "/".join(str(one) for one in error.instance_path)
         raise AssertionError(f"{what}: at {at or 'the top'}: {error.message[-900:]}")

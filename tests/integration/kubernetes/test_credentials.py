@@ -161,7 +161,7 @@ def _config(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "context", "wrong"),
+    ("content", "context", "wrong"),
     [
         ("[1]", "", "is not a kubeconfig"),
         (_config(), "other", "there is no context 'other'"),
@@ -177,9 +177,9 @@ def _config(**more: Any) -> dict[str, Any]:
         (_config(users=[{"name": "me", "user": {"client-key": "none"}}]), "", "the client-key none cannot be read"),
     ],
 )
-def test_errors_in_a_kubeconfig_name_the_file(tmp_path: Path, said: Any, context: str, wrong: str) -> None:
+def test_errors_in_a_kubeconfig_name_the_file(tmp_path: Path, content: Any, context: str, wrong: str) -> None:
     file = tmp_path / "config"
-    file.write_text(said if isinstance(said, str) else yaml.safe_dump(said))
+    file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
     with pytest.raises(UserError, match=f"{file}.*{wrong}"):
         read([file], context)
 

@@ -46,13 +46,13 @@ async def cluster(tmp_path: Path, engine: ContainerEngine) -> AsyncIterator[Fake
     assert found.wrong == []
 
 
-async def kubectl(config: Path, *words: str, told: bytes = b"") -> tuple[int, str]:
+async def kubectl(config: Path, *words: str, stdin: bytes = b"") -> tuple[int, str]:
     """Return its exit status and output."""
     environment = {"KUBECONFIG": str(config), "HOME": str(config.parent), "PATH": os.environ["PATH"]}
     process = await asyncio.create_subprocess_exec(
-        str(KUBECTL), *words, env=environment, stdin=PIPE if told else DEVNULL, stdout=PIPE, stderr=PIPE
+        str(KUBECTL), *words, env=environment, stdin=PIPE if stdin else DEVNULL, stdout=PIPE, stderr=PIPE
     )
-    out, wrong = await process.communicate(told or None)
+    out, wrong = await process.communicate(stdin or None)
     return process.returncode or 0, (out + wrong).decode()
 
 
@@ -79,9 +79,9 @@ async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: Fak
     config = cluster.kubeconfig()
     whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": THINGS}).encode()
     making = "create", "--validate=false", "-f", "-"
-    status, text = await kubectl(config, *making, told=whole)
+    status, text = await kubectl(config, *making, stdin=whole)
     assert status == 0 and len(text.splitlines()) == len(THINGS), text
-    assert "AlreadyExists" in (await kubectl(config, *making, told=json.dumps(THINGS[0]).encode()))[1]
+    assert "AlreadyExists" in (await kubectl(config, *making, stdin=json.dumps(THINGS[0]).encode()))[1]
     names = await kubectl(config, "get", "namespaces", "--chunk-size=2", "-o", "name")
     assert names[1].split() == ["namespace/more-0", "namespace/more-1", "namespace/more-2", "namespace/one"]
     kinds = await kubectl(config, "get", "serviceaccounts,secrets,roles,rolebindings", "-n", "one", "-o", "name")
@@ -105,7 +105,7 @@ async def test_a_build_runs_commands_in_its_pod_and_nowhere_else(
     assert sorted(engine.living()) == sorted([f"{SPACE}-main", f"np-{'b' * 32}-theirs"])
 
     where = ["exec", "-i", SPACE, "-c", node.resources["container"], "--"]
-    assert await kubectl(config, *where, "sh", "-c", "cat; exit 3", told=b"to the pod\n") == (
+    assert await kubectl(config, *where, "sh", "-c", "cat; exit 3", stdin=b"to the pod\n") == (
         3,
         "to the pod\ncommand terminated with exit code 3\n",
     )

@@ -18,7 +18,7 @@ def _thing(cluster: FakeKubernetesServer, kind: str, name: str, space: str = SPA
     return cluster.cluster.things[kind, space, name]
 
 
-async def _asked(cluster: FakeKubernetesServer, token: str, path: str) -> int:
+async def _status_of(cluster: FakeKubernetesServer, token: str, path: str) -> int:
     async with httpx.AsyncClient(base_url=cluster.url, headers={"Authorization": f"Bearer {token}"}) as client:
         return (await client.get(path)).status_code
 
@@ -55,18 +55,18 @@ async def test_a_namespace_is_no_host_and_lets_its_build_make_things_there_alone
     node = await made(driver, namespace())
     assert node.host is None and set(node.resources) == {"namespace", "context"}
     token = node.secrets["kubernetes"]["token"]
-    assert await _asked(cluster, token, f"/api/v1/namespaces/{SPACE}/secrets") == 200
-    assert await _asked(cluster, token, "/api/v1/namespaces/default/secrets") == 403
-    assert await _asked(cluster, token, "/api/v1/namespaces") == 403
+    assert await _status_of(cluster, token, f"/api/v1/namespaces/{SPACE}/secrets") == 200
+    assert await _status_of(cluster, token, "/api/v1/namespaces/default/secrets") == 403
+    assert await _status_of(cluster, token, "/api/v1/namespaces") == 403
 
 
 async def test_the_account_of_a_pod_sees_neither_secrets_nor_other_namespaces(
     cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
     token = (await made(driver, pod())).secrets["kubernetes"]["token"]
-    assert await _asked(cluster, token, f"/api/v1/namespaces/{SPACE}/pods/{SPACE}") == 200
-    assert await _asked(cluster, token, f"/api/v1/namespaces/{SPACE}/secrets") == 403
-    assert await _asked(cluster, token, "/api/v1/namespaces/np-other/pods") == 403
+    assert await _status_of(cluster, token, f"/api/v1/namespaces/{SPACE}/pods/{SPACE}") == 200
+    assert await _status_of(cluster, token, f"/api/v1/namespaces/{SPACE}/secrets") == 403
+    assert await _status_of(cluster, token, "/api/v1/namespaces/np-other/pods") == 403
 
 
 async def test_pull_secrets_are_copied_and_used(cluster: FakeKubernetesServer, driver: Kubernetes) -> None:

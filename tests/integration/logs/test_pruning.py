@@ -144,14 +144,14 @@ def test_the_command_removes_what_is_old_on_this_machine_and_says_it_before(tmp_
     asyncio.run(request())
     (tmp_path / "state/headgate.sqlite").chmod(0o600)
 
-    def asked(*words: str) -> str:
+    def output_of(*words: str) -> str:
         found = CliRunner().invoke(command, ["--config", str(settings), *words], catch_exceptions=False)
         assert found.exit_code == 0, found.output
         return found.output
 
-    assert "because the settings have no limits" in asked()
+    assert "because the settings have no limits" in output_of()
     settings.write_text(settings.read_text() + "[logs]\nkeep_days = 30\nartifacts_keep_days = 0\n")
-    assert asked("--dry-run").splitlines()[0] == "logs of build old"
+    assert output_of("--dry-run").splitlines()[0] == "logs of build old"
     assert {path.name for path in logs.iterdir()} == {"old", "runs", "young"}
-    assert asked().startswith("the logs of 1 builds and 0 other artifacts, 10 bytes, and")
+    assert output_of().startswith("the logs of 1 builds and 0 other artifacts, 10 bytes, and")
     assert {path.name for path in logs.iterdir()} == {"runs", "young"}

@@ -53,7 +53,7 @@ class World:
         url = f"/t/example/logs/{self.build}/{path}"
         return await self.client.get(url, headers={**PLAIN, **{k.replace("_", "-"): v for k, v in headers.items()}})
 
-    async def told(self) -> dict[str, Any]:
+    async def description(self) -> dict[str, Any]:
         answer = await self.client.get(f"/api/tenant/example/build/{self.build}")
         found: dict[str, Any] = answer.json()
         return found
@@ -134,10 +134,10 @@ async def test_files_are_served_with_their_type_entirely_or_in_part(world: World
 
 @pytest.mark.long
 async def test_a_build_is_described_with_its_log_and_the_missing_parts(world: World, tmp_path: Path) -> None:
-    told = await world.told()
+    description = await world.description()
     ours = f"/t/example/logs/{world.build}/"
-    assert told["log_url"] == f"http://gate.example{ours}"
-    assert "uploaded none of its logs" in told["log_missing"]
+    assert description["log_url"] == f"http://gate.example{ours}"
+    assert "uploaded none of its logs" in description["log_missing"]
     assert (await world.get("job-output.txt")).status_code == 404
 
     # its executor died after a part of the log
@@ -148,15 +148,15 @@ async def test_a_build_is_described_with_its_log_and_the_missing_parts(world: Wo
     part = await world.get("job-output.txt", range="bytes=-200")
     assert part.status_code == 206 and b"dead.example stopped before it stored the rest" in part.content
     assert (await world.get("job-output.txt", range="bytes=0-99")).content == LOG[:100]
-    assert "dead.example stopped before it stored" in (await world.told())["log_missing"]
+    assert "dead.example stopped before it stored" in (await world.description())["log_missing"]
     assert "The logs are incomplete: dead.example" in (await world.client.get(ours)).text
     assert [one["path"] for one in (await world.client.get(f"/api{ours}".replace("/t/", "/tenant/")
             .replace(f"logs/{world.build}/", f"build/{world.build}/logs"))).json()] == ["job-output.txt"]  # fmt: skip
 
     await leave(world, tmp_path / "y", {"job-output.txt": LOG, "report.html": PAGE})  # it was run again
-    assert "log_missing" not in await world.told()
+    assert "log_missing" not in await world.description()
     assert (await world.get("job-output.txt")).content == LOG
-    manifest = next(a["url"] for a in (await world.told())["artifacts"] if a["name"] == "Zuul Manifest")
+    manifest = next(a["url"] for a in (await world.description())["artifacts"] if a["name"] == "Zuul Manifest")
     assert [one["name"] for one in (await world.client.get(manifest)).json()["tree"]] == [
         "job-output.lost-1.txt",
         "job-output.txt",
@@ -166,7 +166,7 @@ async def test_a_build_is_described_with_its_log_and_the_missing_parts(world: Wo
     # The bucket is for everybody.
     settings = ProcessSettings(logs_root="https://logs.example/of")
     world.site.context = dataclasses.replace(world.site.context, settings=settings)
-    assert (await world.told())["log_url"] == f"https://logs.example/of/{world.build}/"
+    assert (await world.description())["log_url"] == f"https://logs.example/of/{world.build}/"
 
 
 @pytest.mark.long

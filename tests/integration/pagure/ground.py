@@ -15,13 +15,13 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.testing.forges.pagure.model import FakePagureProject, FakePagureRequest
 from headgate.testing.forges.pagure.people import FakePagurePerson, Pagure
-from tests.integration.forge.hearing import Hearing, a_port, hook_of
+from tests.integration.forge.setups import ForgeSetup, a_port, hook_of
 from tests.integration.github.ground import Gate
 
 PROJECT = "127.0.0.1/acme/rocket"
 
 
-class Ground(Hearing):
+class Ground(ForgeSetup):
     """Hold the stand-in, people, and one driver."""
 
     def __init__(self, hub: Pagure, root: Path, hook: str) -> None:
@@ -60,7 +60,7 @@ async def ground(hub: Pagure, root: Path) -> AsyncIterator[Ground]:
 
 
 def watched(found: Ground, *projects: str, **more: bool) -> AbstractAsyncContextManager[Gate]:
-    """Run the driver inside the context; see `Hearing`."""
+    """Run the driver inside the context; see `ForgeSetup`."""
     return found.watched(*projects, **more)
 
 

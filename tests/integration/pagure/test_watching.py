@@ -31,7 +31,7 @@ async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
     assert (change.title, change.message, change.owner) == ("A title", "A text", "ada")
     assert (change.ref, change.files) == ("refs/pull/1/head", ("a.txt",))
     assert change.url == f"{here.hub.url}/acme/rocket/pull-request/1"
-    assert [one for one in gate.told if one != "pg_push"] == [
+    assert [one for one in gate.reported if one != "pg_push"] == [
         "pg_pull_request.opened",
         "pg_pull_request_review.thumbsup",
     ]
@@ -70,7 +70,7 @@ async def test_every_action_causes_one_event(here: Ground, monkeypatch: pytest.M
         ):
             act()
             await here.settled()
-    assert [one for one in gate.told if one != "pg_push"] == [
+    assert [one for one in gate.reported if one != "pg_push"] == [
         "pg_pull_request.opened",
         "pg_pull_request.changed",
         "pg_pull_request.changed",
@@ -89,7 +89,7 @@ async def test_every_action_causes_one_event(here: Ground, monkeypatch: pytest.M
     assert comments[0].who and (comments[0].who.name, comments[0].who.permission) == ("bob", "admin")
     assert next(one for one in said if one.action == "tagged").added == ("ready",)
     assert [(one.state, one.statuses[0].spelled) for one in said if one.statuses] == [("failure", "eve:lint:failure")]
-    assert gate.told.count("pg_push") >= 3  # the branches of proposals, and the other one
+    assert gate.reported.count("pg_push") >= 3  # the branches of proposals, and the other one
 
 
 @pytest.mark.long
@@ -137,8 +137,8 @@ async def test_the_gap_between_two_lives_is_found(here: Ground) -> None:
     here.ada.push(here.project, "main", {"c.txt": "1\n"})
     before = len(gate.events)
     async with watched(here):
-        await gate.until(lambda: len(gate.known) == 2 and "pg_pull_request.status" in gate.told)
-    assert set(gate.told[before:]) >= {
+        await gate.until(lambda: len(gate.known) == 2 and "pg_pull_request.status" in gate.reported)
+    assert set(gate.reported[before:]) >= {
         "pg_pull_request.opened",
         "pg_pull_request.comment",
         "pg_pull_request.tagged",
@@ -163,8 +163,8 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[M
         await here.settled()
         change_state = gate.change_state(1)
     assert change_state.change.commit == pull.commit_stop
-    assert gate.told.count("pg_pull_request.comment") == 1 == gate.told.count("pg_pull_request_review.thumbsup")
-    assert gate.told.count("pg_pull_request.opened") == 1
+    assert gate.reported.count("pg_pull_request.comment") == 1 == gate.reported.count("pg_pull_request_review.thumbsup")
+    assert gate.reported.count("pg_pull_request.opened") == 1
 
 
 async def test_odd_changes_are_changes(here: Ground) -> None:
@@ -183,7 +183,7 @@ async def test_odd_changes_are_changes(here: Ground) -> None:
         here.bob.comment(pull, "recheck")
         await here.settled()
         change = gate.change_state(1).change
-        assert gate.told[-1] == "pg_pull_request.comment" and change.owner == ""
+        assert gate.reported[-1] == "pg_pull_request.comment" and change.owner == ""
         assert len(change.message) < 17_000 and change.message.endswith("Depends-On: https://example.com/1")
         here.hub.acts.merge(pull, here.bob.account)
         await here.settled()
@@ -322,4 +322,4 @@ async def test_a_renamed_project_is_reported_and_nothing_is_lost(here: Ground) -
         here.ada.propose(here.project, "second", {"b.txt": "1\n"})
         here.hub.rename(here.project, "acme/rocket")
         await gate.until(lambda: f"{PROJECT}#2" in gate.known and not gate.problems[PROJECT])
-    assert gate.told.count("pg_pull_request.opened") == 2 and "pg_pull_request.closed" not in gate.told
+    assert gate.reported.count("pg_pull_request.opened") == 2 and "pg_pull_request.closed" not in gate.reported

@@ -37,8 +37,8 @@ async def follow(world: World, message: str | bytes, tenant: str = "example") ->
     async def receive() -> dict[str, Any]:
         return next(received, {"type": "websocket.disconnect", "code": 1000})
 
-    async def send(said: dict[str, Any]) -> None:
-        sent.append(said)
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
 
     path = f"/api/tenant/{tenant}/console-stream"
     scope = {

@@ -51,7 +51,7 @@ DONE = {
 }  # fmt: skip
 """Operations that change something and must succeed at least once; the others have no objects here, or a separate
 test."""
-ASKED = "post /api/tenant/{tenant}/project/{project}/freeze-pipeline"
+FREEZE = "post /api/tenant/{tenant}/project/{project}/freeze-pipeline"
 """Operations that change nothing, although their method could."""
 OPERATOR = {"Authorization": "Bearer operators"}
 
@@ -82,7 +82,7 @@ async def test_every_request_is_answered_as_described(world: World) -> None:
     await caller.ask_all(writes, doing, ({}, OPERATOR), LEFT_OUT)
     assert not caller.wrong, caller.report()
     assert caller.succeeded() >= DONE, sorted(DONE - caller.succeeded())
-    assert {name for name in caller.open if not name.startswith("get ")} == {ASKED}, "nothing is done for strangers"
+    assert {name for name in caller.open if not name.startswith("get ")} == {FREEZE}, "nothing is done for strangers"
 
 
 @pytest.mark.long

@@ -95,7 +95,7 @@ async def test_what_landed_is_in_the_last_slot_with_what_it_took(world: World) -
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("days=0", "days must be between 1 and 365"),
         ("days=" + "9" * 400, "days"),
@@ -109,14 +109,14 @@ async def test_what_landed_is_in_the_last_slot_with_what_it_took(world: World) -
         ("final=perhaps", "final must be true or false"),
     ],
 )
-async def test_what_throughput_does_not_accept_is_named(world: World, query: str, said: str) -> None:
+async def test_what_throughput_does_not_accept_is_named(world: World, query: str, message: str) -> None:
     answer = await world.client.get(f"{TENANT}/throughput?{query}")
-    assert answer.status_code == 400 and said in answer.text, answer.text
+    assert answer.status_code == 400 and message in answer.text, answer.text
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("job_name=", "job_name"),
         ("job_name=*", "job_name"),
@@ -140,9 +140,9 @@ async def test_what_throughput_does_not_accept_is_named(world: World, query: str
         ("jobname=unit", "there is no filter 'jobname'"),
     ],
 )
-async def test_what_it_does_not_accept_is_named(world: World, query: str, said: str) -> None:
+async def test_what_it_does_not_accept_is_named(world: World, query: str, message: str) -> None:
     answer = await world.client.get(f"{TENANT}/job-flakiness?{query}")
-    assert answer.status_code == 400 and said in answer.text, answer.text
+    assert answer.status_code == 400 and message in answer.text, answer.text
 
 
 async def test_odd_texts_and_other_tenants_are_answered(world: World) -> None:

@@ -122,16 +122,16 @@ class Canned:
     """Answer like the pages, and record requests."""
 
     def __init__(self, answer: Any) -> None:
-        self.answer, self.told = answer, list[tuple[str, str]]()
+        self.answer, self.requests = answer, list[tuple[str, str]]()
 
     def get(self, path: str) -> Any:  # JSON
         return self.answer
 
     def post(self, path: str, body: dict[str, Any]) -> None:
-        self.told.append(("POST", path))
+        self.requests.append(("POST", path))
 
     def delete(self, path: str) -> None:
-        self.told.append(("DELETE", path))
+        self.requests.append(("DELETE", path))
 
     def of(self, tenant: str | None) -> str:
         return TENANT
@@ -153,7 +153,7 @@ async def test_the_command_line_lists_and_steers_them(world: World, monkeypatch:
     ):
         done = CliRunner().invoke(group, ["image", *words])
         assert done.exit_code == 0, done.output
-    assert canned.told == [
+    assert canned.requests == [
         ("POST", f"{TENANT}/image/debian/build"),
         ("DELETE", f"{TENANT}/image-build-artifact/art1"),
         ("DELETE", f"{TENANT}/image-upload/up1"),

@@ -16,15 +16,15 @@ from headgate.store.types import Put
 
 from .conftest import TENANT, World, token
 
-SAID: dict[str, Any] = {"label": {"aliases": ["tiny"], "max-age": 60}, "image": {}, "flavor": {}, "provider": {}}
+SETTINGS: dict[str, Any] = {"label": {"aliases": ["tiny"], "max-age": 60}, "image": {}, "flavor": {}, "provider": {}}
 NODE = MadeNode(
-    id="a" * 32, provider="p/main", connection="sky", label="small", state="ready", settings=SAID, tenant="example",
+    id="a" * 32, provider="p/main", connection="sky", label="small", state="ready", settings=SETTINGS, tenant="example",
     request="r1", node="box", build="b1", requested_ms=1_000, since_ms=61_000, external_id="i-1", why="",
     host={"ansible_host": "10.0.0.9", "ansible_user": "zuul", "ansible_connection": "ssh"},
     about={"az": "one", "public_ipv4": "192.0.2.9"}, uses={"instances": 1.0},
 )  # fmt: skip
 OTHERS = MadeNode(
-    id="b" * 32, provider="p/main", connection="sky", label="small", settings=SAID, tenant="other", request="r9"
+    id="b" * 32, provider="p/main", connection="sky", label="small", settings=SETTINGS, tenant="other", request="r9"
 )
 
 
@@ -125,13 +125,13 @@ class Canned:
     """Answer like the pages, and record requests."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers, self.told = answers, list[tuple[str, dict[str, Any]]]()
+        self.answers, self.requests = answers, list[tuple[str, dict[str, Any]]]()
 
     def get(self, path: str) -> Any:  # JSON
         return self.answers[path]
 
     def put(self, path: str, body: dict[str, Any]) -> None:
-        self.told.append((path, body))
+        self.requests.append((path, body))
 
     def of(self, tenant: str | None) -> str:
         return TENANT
@@ -144,20 +144,20 @@ async def test_the_command_prints_and_asks(world: World, monkeypatch: pytest.Mon
     canned.answers[f"{TENANT}/nodes"] = await elsewhere(world)
     monkeypatch.setattr("headgate.cli.nodes.pages", lambda config, url: canned)
 
-    def said(*words: str) -> str:
+    def output_of(*words: str) -> str:
         result = CliRunner().invoke(group, ["node", *words])
         assert result.exit_code == 0, result.output
         return result.output
 
-    listed = said("list").splitlines()
+    listed = output_of("list").splitlines()
     assert len(listed) == 2 and listed[1].split()[:4] == ["a" * 32, "small", "ready", "1970-01-01T00:01:01"]
-    assert said("list", "--state", "hold") == "There are no machines.\n"
-    assert json.loads(said("list", "--format", "json"))[0]["uuid"] == "a" * 32
-    why = said("request", "list")
+    assert output_of("list", "--state", "hold") == "There are no machines.\n"
+    assert json.loads(output_of("list", "--format", "json"))[0]["uuid"] == "a" * 32
+    why = output_of("request", "list")
     assert "2 of 2 instances are in use (since 1970-01-01T00:01:01); tried: small" in why
-    said("hold", "x/y", "--reason", "look", "--for", "60")
-    said("delete", "z")
-    assert canned.told == [
+    output_of("hold", "x/y", "--reason", "look", "--for", "60")
+    output_of("delete", "z")
+    assert canned.requests == [
         (f"{TENANT}/nodes/x%2Fy", {"state": "hold", "comment": "look", "hold_expiration": 60}),
         (f"{TENANT}/nodes/z", {"state": "used", "comment": ""}),
     ]

@@ -24,7 +24,7 @@ from .conftest import World
 from .test_machines import OTHERS, furnished
 
 PROJECT = "git.example/config"
-SAID: dict[tuple[str, str], dict[str, Any]] = {
+ANSWERS: dict[tuple[str, str], dict[str, Any]] = {
     ("label", "small"): {"description": "for\nquick jobs"},
     ("flavor", "tiny"): {"description": "one core"},
     ("section", "west"): {"connection": "sky", "images": [{"name": "debian"}], "flavors": [{"name": "tiny"}]},
@@ -38,7 +38,7 @@ Say = Callable[..., Coroutine[Any, Any, str]]
 
 def configure(world: World) -> None:
     landed, source = world.site.tenant("example").layouts.landed, Source(PROJECT, "local", "master", "z.yaml", True, "")
-    for (kind, name), said in SAID.items():
+    for (kind, name), said in ANSWERS.items():
         body = Table(1)
         body |= {"name": name, **said}
         landed.singles[kind][name] = Stanza(kind, body, source, 1)
@@ -95,11 +95,11 @@ async def test_the_commands_tell_what_is_there_and_steer_it(world: World, monkey
         assert labels["small"] == ["git.example%2Fconfig/small", r"for\nquick", "jobs"], "a text is one line"
         assert labels["large"] == [], "a nodeset asks for it, and nobody defines it"
         assert cells(await say("flavors")) == [["tiny", "git.example%2Fconfig/tiny", "one", "core"]]
-        await accounts_are_told_and_forgotten(world, say)
+        await accounts_are_listed_and_forgotten(world, say)
         await nonsense_is_refused(say)
 
 
-async def accounts_are_told_and_forgotten(world: World, say: Say) -> None:
+async def accounts_are_listed_and_forgotten(world: World, say: Say) -> None:
     told = await say("accounts")
     assert [row[:4] for row in cells(told)] == [["a1", "gone", "west", "0"], ["b2", "sky", "2", "machines"]]
     assert "not in the launcher's settings" in told and "another installation: instance/i-7" in told

@@ -83,10 +83,10 @@ async def states(world: World) -> dict[str, str]:
 async def shown(world: World, name: str, state: str) -> None:
     """Wait until a machine is reported to be in a state."""
 
-    async def told() -> bool:
+    async def has_state() -> bool:
         return (await states(world)).get(name) == state
 
-    await until(f"{name} is {state}", told)
+    await until(f"{name} is {state}", has_state)
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ import pytest
 from headgate.adapters.reporters.chat import ChatReporter, ChatUnusable
 from headgate.ports.reporter import ReportPutOff
 
-from .told import answered, listener, outbox_message
+from .reports import answered, listener, outbox_message
 
 
 async def test_a_message_says_what_became_of_the_change_and_calls_nobody() -> None:

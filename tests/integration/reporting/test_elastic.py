@@ -25,7 +25,7 @@ from headgate.testing.repositories import Repositories
 from tests.integration.conftest import PIPELINES, TENANTS
 from tests.waiting import slow, until
 
-from .told import Call, answered, listener, outbox_message
+from .reports import Call, answered, listener, outbox_message
 
 INDEX = re.compile(r'(?![-_+.])[^A-Z\\/*?"<>| ,#:]{1,255}')
 
@@ -53,11 +53,11 @@ class Server:
         if not call.body.endswith(b"\n"):
             return answered("400 Bad Request", body="the bulk request must be terminated by a newline")
         lines = [json.loads(line) for line in call.body.splitlines()]
-        items = [self.kept(lines[at], lines[at + 1]) for at in range(0, len(lines), 2)]
+        items = [self.store(lines[at], lines[at + 1]) for at in range(0, len(lines), 2)]
         errors = any("error" in item["index"] for item in items)
         return answered("200 OK", "Content-Type: application/json", body=json.dumps({"errors": errors, "items": items}))
 
-    def kept(self, action: dict[str, dict[str, str]], document: dict[str, Any]) -> dict[str, Any]:
+    def store(self, action: dict[str, dict[str, str]], document: dict[str, Any]) -> dict[str, Any]:
         ((verb, about),) = action.items()
         where = about["_index"], about["_id"]
         if verb != "index" or not INDEX.fullmatch(where[0]) or not 0 < len(where[1].encode()) <= 512:
@@ -83,8 +83,8 @@ def _kind(value: Any) -> str:
     return "number" if isinstance(value, int | float) and not isinstance(value, bool) else type(value).__name__
 
 
-def elastic(uri: str, **said: str) -> Elastic:
-    return Elastic.of({"uri": uri, **said}, Path("/nowhere"))
+def elastic(uri: str, **settings: str) -> Elastic:
+    return Elastic.of({"uri": uri, **settings}, Path("/nowhere"))
 
 
 @asynccontextmanager

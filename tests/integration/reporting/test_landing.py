@@ -31,7 +31,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from tests.waiting import slow, until
 
-from .told import REPORT, outbox_message
+from .reports import REPORT, outbox_message
 
 TO = "hub"
 PULL = Change(TO, "hub/lib", "main", commit="a" * 40, ref="refs/pull/7/head", number="7")
@@ -44,7 +44,7 @@ class Hub:
 
     says: Callable[[int], MergeLanded | NotLanded | Exception] = lambda _: MergeLanded("c" * 40)
     done: list[str] = field(default_factory=list)
-    asked: int = 0
+    polls: int = 0
     change_state: ChangeState | None = None
     slow: float = 0.0
     can: Abilities = field(default_factory=lambda: Abilities(lands="merge"))
@@ -54,8 +54,8 @@ class Hub:
         self.done.append(outgoing.key)
 
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
-        self.asked += 1
-        found = self.says(self.asked)
+        self.polls += 1
+        found = self.says(self.polls)
         if isinstance(found, Exception):
             raise found
         self.done.append(f"land {part.change.key}")
@@ -133,7 +133,7 @@ async def test_it_is_polled_again_while_it_has_no_answer(error: Exception) -> No
     async with ground(hub) as found:
         await found.ask(landing())
         answer = await found.answered()
-    assert hub.asked == 3 and answer.ok and answer.differs and not answer.commit
+    assert hub.polls == 3 and answer.ok and answer.differs and not answer.commit
 
 
 async def test_its_refusals_are_reported_in_its_words() -> None:
@@ -178,7 +178,7 @@ async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_befor
         await found.ask(landing())
         answer = await found.answered()
     assert (answer.ok, answer.shut) == ((True, False) if merged else (False, True))
-    assert hub.asked == (1 if merged else 0)
+    assert hub.polls == (1 if merged else 0)
 
 
 async def test_a_busy_project_does_not_delay_another() -> None:

@@ -15,19 +15,19 @@ from headgate.adapters.reporters.mail import MailReporter, MailServer
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.testing.servers.certificates import make
 
-from .told import Mailbox, mailbox, outbox_message
+from .reports import Mailbox, mailbox, outbox_message
 
 HERE = Path(".")
 
 
-def reporter(box: Mailbox, **said: str) -> MailReporter:
+def reporter(box: Mailbox, **settings: str) -> MailReporter:
     usual = {
         "server": "localhost",
         "port": str(box.port),
         "default_from": "gate@example.org",
         "default_to": "a@example.org",
     }
-    return MailReporter(MailServer.of(usual | said, HERE))
+    return MailReporter(MailServer.of(usual | settings, HERE))
 
 
 def read(box: Mailbox, number: int = -1) -> EmailMessage:

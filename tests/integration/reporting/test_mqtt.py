@@ -22,7 +22,7 @@ from headgate.testing.servers.certificates import make
 from headgate.testing.servers.program import Program, free_ports
 from tests.waiting import until
 
-from .told import outbox_message
+from .reports import outbox_message
 
 MOSQUITTO = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 needs_broker = pytest.mark.skipif(not Path(MOSQUITTO).exists(), reason="needs Debian's package mosquitto")
@@ -61,12 +61,12 @@ async def broker(root: Path, *settings: str) -> AsyncIterator[int]:
         running.kill()
 
 
-def said(port: int, **more: str) -> dict[str, str]:
+def section_of(port: int, **more: str) -> dict[str, str]:
     return {"server": "127.0.0.1", "port": str(port), "user": "gate", "password": "right", **more}
 
 
 def reporter(port: int, root: Path = Path("/nowhere"), **more: str) -> MqttReporter:
-    return MqttReporter(Broker.of(said(port, **more), root))
+    return MqttReporter(Broker.of(section_of(port, **more), root))
 
 
 @asynccontextmanager
@@ -158,7 +158,7 @@ async def test_errors_in_settings_and_sending_are_reported(tmp_path: Path) -> No
     for more in ({"ca_certs": "missing"}, {"certfile": "missing"}):
         with pytest.raises(MqttUnusable, match="cannot be used"):
             reporter(1, tmp_path, **more)
-    assert "right" not in repr(Broker.of(said(1), tmp_path))
+    assert "right" not in repr(Broker.of(section_of(1), tmp_path))
 
 
 def test_items_that_are_no_change_are_reported_with_their_ref() -> None:

@@ -29,7 +29,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from tests.waiting import until
 
-from .told import REPORT, outbox_message
+from .reports import REPORT, outbox_message
 
 TO = "mail"
 

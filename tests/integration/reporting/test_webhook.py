@@ -13,7 +13,7 @@ import pytest
 from headgate.adapters.reporters.webhook import Webhook, WebhookReporter, webhook_client
 from headgate.ports.reporter import ReporterAway, ReportRefused
 
-from .told import Call, answered, listener, outbox_message
+from .reports import Call, answered, listener, outbox_message
 
 NOW_S = 1_800_000_000
 

@@ -98,7 +98,7 @@ def test_versions_that_no_job_may_ask_for(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wanted"),
+    ("output", "wanted"),
     [
         (
             "x\nERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n",
@@ -118,8 +118,8 @@ def test_versions_that_no_job_may_ask_for(tmp_path: Path, version: str) -> None:
         ("", "it printed nothing"),
     ],
 )
-def test_errors_are_reported_with_a_remedy(said: str, wanted: str) -> None:
-    text = explained("9", Path("/srv/ansible/9-0000"), said)
+def test_errors_are_reported_with_a_remedy(output: str, wanted: str) -> None:
+    text = explained("9", Path("/srv/ansible/9-0000"), output)
     assert text.startswith("Ansible 9 cannot be installed: ") and wanted in text and "\n" not in text
 
 

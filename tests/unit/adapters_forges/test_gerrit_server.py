@@ -13,8 +13,8 @@ from headgate.base.errors import UserError
 LEAST = {"driver": "gerrit", "server": "review.example", "user": "headgate", "password": "s3cret"}
 
 
-def server(**said: str) -> Server:
-    return Server.of("review", {**LEAST, **said})
+def server(**settings: str) -> Server:
+    return Server.of("review", {**LEAST, **settings})
 
 
 def test_minimal_settings_have_the_defaults_of_the_reference() -> None:
@@ -27,7 +27,7 @@ def test_minimal_settings_have_the_defaults_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "word"),
+    ("settings", "word"),
     [
         ({"server": ""}, "server"),
         ({"user": ""}, "user"),
@@ -44,9 +44,9 @@ def test_minimal_settings_have_the_defaults_of_the_reference() -> None:
         ({"keepalive": "-1"}, "keepalive"),
     ],
 )
-def test_what_is_wrong_is_named(said: dict[str, str], word: str) -> None:
+def test_what_is_wrong_is_named(settings: dict[str, str], word: str) -> None:
     with pytest.raises(UserError, match=rf"^{word}: ") as error:
-        server(**said)
+        server(**settings)
     assert "s3cret" not in str(error.value)
 
 

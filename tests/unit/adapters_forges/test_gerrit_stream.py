@@ -33,9 +33,9 @@ def test_a_line_says_where_to_look(event: dict[str, object], found: GerritHint |
     assert hint(json.dumps(event).encode() + b"\n") == found
 
 
-@pytest.mark.parametrize("said", [b"\n", b"{", b"[]", b"\xff\xfe", b'{"type": 1}', b'{"type": "x", "change": 1}'])
-def test_after_what_cannot_be_read_everything_is_looked_at(said: bytes) -> None:
-    assert hint(said) == GerritHint()
+@pytest.mark.parametrize("line", [b"\n", b"{", b"[]", b"\xff\xfe", b'{"type": 1}', b'{"type": "x", "change": 1}'])
+def test_after_what_cannot_be_read_everything_is_looked_at(line: bytes) -> None:
+    assert hint(line) == GerritHint()
 
 
 def test_nothing_is_prompted_for_and_no_host_key_is_learned() -> None:

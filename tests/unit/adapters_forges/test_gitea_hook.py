@@ -29,8 +29,8 @@ def signed(body: bytes, event: str = "push", **more: str) -> dict[str, str]:
     return {"x-gitea-signature": mac, **named, "x-github-event": "ping", **more}
 
 
-def delivered(event: str, **said: Any) -> Hint | Ignored:
-    body = json.dumps({"repository": REPOSITORY, "sender": THEIRS, **said}).encode()
+def delivered(event: str, **fields: Any) -> Hint | Ignored:
+    body = json.dumps({"repository": REPOSITORY, "sender": THEIRS, **fields}).encode()
     return hint(ACCOUNT, {"headgate"}, lambda project: project == PROJECT, signed(body, event), body)
 
 
@@ -82,7 +82,7 @@ def test_forgejo_has_headers_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "said", "found"),
+    ("event", "fields", "found"),
     [
         ("pull_request", {"action": "opened", "pull_request": OPEN}, Hint("g-1", PROJECT, "7")),
         ("pull_request_sync", {"action": "synchronized", "pull_request": OPEN}, Hint("g-1", PROJECT, "7")),
@@ -103,12 +103,12 @@ def test_forgejo_has_headers_of_its_own() -> None:
         ("repository", {"action": "created"}, Hint("g-1", PROJECT)),
     ],
 )
-def test_where_something_happened(event: str, said: dict[str, Any], found: Hint) -> None:
-    assert delivered(event, **said) == found
+def test_where_something_happened(event: str, fields: dict[str, Any], found: Hint) -> None:
+    assert delivered(event, **fields) == found
 
 
 @pytest.mark.parametrize(
-    ("event", "said", "why"),
+    ("event", "fields", "why"),
     [
         ("fork", {}, "is not relevant"),
         ("push", {"repository": {"full_name": "eve/other"}, "ref": "refs/heads/main"}, "in no tenant"),
@@ -127,8 +127,8 @@ def test_where_something_happened(event: str, said: dict[str, Any], found: Hint)
         ),
     ],
 )
-def test_what_nobody_wants_to_know(event: str, said: dict[str, Any], why: str) -> None:
-    found = delivered(event, **said)
+def test_what_nobody_wants_to_know(event: str, fields: dict[str, Any], why: str) -> None:
+    found = delivered(event, **fields)
     assert isinstance(found, Ignored) and why in found.why
 
 

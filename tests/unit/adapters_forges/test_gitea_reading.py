@@ -25,7 +25,7 @@ def test_a_section_says_where_everything_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("settings", "why"),
     [
         ({"api_token": ""}, "api_token is missing"),
         ({"baseurl": "http://git.example"}, "http:// is allowed only for this machine"),
@@ -36,9 +36,9 @@ def test_a_section_says_where_everything_is() -> None:
         ({"server": ""}, "is not an address"),
     ],
 )
-def test_a_section_that_is_wrong(said: dict[str, str], why: str) -> None:
+def test_a_section_that_is_wrong(settings: dict[str, str], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        account("hub", {**SECTION, **said})
+        account("hub", {**SECTION, **settings})
 
 
 @pytest.mark.parametrize(

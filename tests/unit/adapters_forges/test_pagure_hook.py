@@ -44,8 +44,8 @@ def heard(body: bytes, headers: dict[str, str], **more: Any) -> Hint | Ignored |
     return hint(one, secrets, {"headgate"}, lambda project: project == PROJECT, headers, body)
 
 
-def delivered(topic: str, **said: Any) -> Hint | Ignored | Unsure:
-    body = json.dumps({"topic": topic, "msg": {"agent": "ada", **said}, "msg_id": "2026-x", "i": 3}).encode()
+def delivered(topic: str, **fields: Any) -> Hint | Ignored | Unsure:
+    body = json.dumps({"topic": topic, "msg": {"agent": "ada", **fields}, "msg_id": "2026-x", "i": 3}).encode()
     return heard(body, signed(body))
 
 
@@ -89,7 +89,7 @@ def test_the_better_signature_and_the_token_of_the_very_project_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "said", "found"),
+    ("topic", "fields", "found"),
     [
         ("pull-request.new", {"pullrequest": OPEN}, Hint("2026-x", PROJECT, "7")),
         ("pull-request.comment.added", {"pullrequest": OPEN}, Hint("2026-x", PROJECT, "7")),
@@ -108,12 +108,12 @@ def test_the_better_signature_and_the_token_of_the_very_project_count() -> None:
         ("project.edit", {}, Hint("2026-x", PROJECT)),
     ],
 )
-def test_what_happened_is_a_hint(topic: str, said: dict[str, Any], found: Hint) -> None:
-    assert delivered(topic, **said) == found
+def test_what_happened_is_a_hint(topic: str, fields: dict[str, Any], found: Hint) -> None:
+    assert delivered(topic, **fields) == found
 
 
 @pytest.mark.parametrize(
-    ("topic", "said", "why"),
+    ("topic", "fields", "why"),
     [
         ("pull-request.comment.added", {"pullrequest": OPEN, "agent": "headgate"}, "caused it itself"),
         ("pull-request.flag.added", {"pullrequest": OPEN, "agent": "headgate"}, "caused it itself"),
@@ -125,8 +125,8 @@ def test_what_happened_is_a_hint(topic: str, said: dict[str, Any], found: Hint) 
         ("commit.flag.added", {}, "is not relevant"),
     ],
 )
-def test_what_says_nothing_is_ignored(topic: str, said: dict[str, Any], why: str) -> None:
-    found = delivered(topic, **said)
+def test_what_says_nothing_is_ignored(topic: str, fields: dict[str, Any], why: str) -> None:
+    found = delivered(topic, **fields)
     assert isinstance(found, Ignored) and why in found.why
 
 

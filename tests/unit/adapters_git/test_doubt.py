@@ -21,7 +21,7 @@ class Clock:
         return self.now_s
 
 
-class Told(Remote):
+class StaleListing(Remote):
     """Return the same listing every time."""
 
     def __init__(self, refs: dict[str, str]) -> None:
@@ -40,27 +40,27 @@ def change_state(topic: str, *, approved: str = "") -> ChangeState:
 async def test_much_that_goes_at_once_is_believed_when_git_says_so_again(left: dict[str, str]) -> None:
     clock = Clock()
     doubt = Doubt(clock)
-    assert await doubt.of(Told(left), left, HEADS, {}) and "reads it again" in doubt.problem
+    assert await doubt.of(StaleListing(left), left, HEADS, {}) and "reads it again" in doubt.problem
     clock.now_s += DOUBTED_S - 1
-    assert await doubt.of(Told(left), left, HEADS, {}), "too early"
+    assert await doubt.of(StaleListing(left), left, HEADS, {}), "too early"
     clock.now_s += 1
-    assert await doubt.of(Told(HEADS), left, HEADS, {}), "git says otherwise"
-    assert not await doubt.of(Told(left), left, HEADS, {}) and not doubt.problem
+    assert await doubt.of(StaleListing(HEADS), left, HEADS, {}), "git says otherwise"
+    assert not await doubt.of(StaleListing(left), left, HEADS, {}) and not doubt.problem
 
 
 async def test_what_comes_back_was_never_gone() -> None:
     clock = Clock()
     doubt = Doubt(clock)
-    assert await doubt.of(Told({}), {}, HEADS, {})
-    assert not await doubt.of(Told(HEADS), HEADS, HEADS, {})
+    assert await doubt.of(StaleListing({}), {}, HEADS, {})
+    assert not await doubt.of(StaleListing(HEADS), HEADS, HEADS, {})
     clock.now_s += 10 * DOUBTED_S
-    assert await doubt.of(Told({}), {}, HEADS, {}), "it is a doubt of its own"
+    assert await doubt.of(StaleListing({}), {}, HEADS, {}), "it is a doubt of its own"
 
 
 async def test_a_few_branches_and_changes_go_without_a_doubt() -> None:
     left = dict(list(HEADS.items())[LOST_MIN - 1 :])
-    assert not await Doubt().of(Told(left), left, HEADS, {})
-    assert not await Doubt().of(Told({}), {}, {}, {"one": change_state("one")}), "an empty repository"
+    assert not await Doubt().of(StaleListing(left), left, HEADS, {})
+    assert not await Doubt().of(StaleListing({}), {}, {}, {"one": change_state("one")}), "an empty repository"
 
 
 def test_a_ref_that_cannot_be_read_is_as_it_was() -> None:

@@ -30,7 +30,7 @@ def signature(body: bytes, secret: str = SECRET) -> dict[str, str]:
     return {"x-hub-signature-256": "sha256=" + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}
 
 
-def said(repository: Any, at: Any = NOW_S, **more: Any) -> bytes:
+def poke_body(repository: Any, at: Any = NOW_S, **more: Any) -> bytes:
     return json.dumps({"repository": repository, "at": at, **more}, ensure_ascii=False).encode()
 
 
@@ -48,33 +48,33 @@ def said(repository: Any, at: Any = NOW_S, **more: Any) -> bytes:
     ],
 )
 def test_a_repository_is_known_by_its_name_or_its_path(repository: str, project: str) -> None:
-    body = said(repository, id="7")
+    body = poke_body(repository, id="7")
     found = POKED.webhook(signature(body), body)
     assert isinstance(found, Hint) and found.project == f"git.example/{project}"
     assert POKED.webhook(signature(body), body) == found  # the same one again
-    another = said(repository, id="8")
+    another = poke_body(repository, id="8")
     again = POKED.webhook(signature(another), another)
     assert isinstance(again, Hint) and again.id != found.id
 
 
 @pytest.mark.parametrize("repository", ["", "/", "xapi", "/srv/git/code/theirs.git", "../../etc/passwd", "api/../x"])
 def test_what_is_in_no_tenant_is_no_hint(repository: str) -> None:
-    body = said(repository)
+    body = poke_body(repository)
     assert isinstance(POKED.webhook(signature(body), body), Ignored)
 
 
 @pytest.mark.parametrize(
     ("body", "headers", "status"),
     [
-        (said("api"), {}, 401),
-        (said("api"), {"x-hub-signature-256": "sha256="}, 401),
-        (said("api"), {"x-hub-signature-256": "ü\udcff"}, 401),
-        (said("api"), signature(said("api"), "0123456789abcdeg"), 401),
-        (said("api"), signature(said("code/api")), 401),
-        (said("api", NOW_S - 301), signature(said("api", NOW_S - 301)), 401),
-        (said("api", NOW_S + 301), signature(said("api", NOW_S + 301)), 401),
-        (said("api", "now"), signature(said("api", "now")), 400),
-        (said(5), signature(said(5)), 400),
+        (poke_body("api"), {}, 401),
+        (poke_body("api"), {"x-hub-signature-256": "sha256="}, 401),
+        (poke_body("api"), {"x-hub-signature-256": "ü\udcff"}, 401),
+        (poke_body("api"), signature(poke_body("api"), "0123456789abcdeg"), 401),
+        (poke_body("api"), signature(poke_body("code/api")), 401),
+        (poke_body("api", NOW_S - 301), signature(poke_body("api", NOW_S - 301)), 401),
+        (poke_body("api", NOW_S + 301), signature(poke_body("api", NOW_S + 301)), 401),
+        (poke_body("api", "now"), signature(poke_body("api", "now")), 400),
+        (poke_body(5), signature(poke_body(5)), 400),
         (b"", signature(b""), 400),
         (b"\xff" * 9, signature(b"\xff" * 9), 400),
         (b"[" * POKE_MAX_BYTES, signature(b"[" * POKE_MAX_BYTES), 400),

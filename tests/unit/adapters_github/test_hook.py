@@ -30,8 +30,8 @@ def known(project: str) -> bool:
     return project == "github.com/acme/rocket"
 
 
-def delivered(event: str, said: Any) -> Hint | Ignored:
-    body = said if isinstance(said, bytes) else json.dumps(said).encode()
+def delivered(event: str, payload: Any) -> Hint | Ignored:
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return hint(ACCOUNT, US, known, signed(body, event), body)
 
 
@@ -83,7 +83,7 @@ OURS = {"login": "headgate[bot]"}
 
 
 @pytest.mark.parametrize(
-    ("event", "said", "where"),
+    ("event", "fields", "where"),
     [
         ("pull_request", {"action": "opened", "pull_request": {"number": 7}}, Hint("g-1", "", "7")),
         ("pull_request", {"action": "closed", "pull_request": {"number": 7}, "sender": OURS}, Hint("g-1", "", "7")),
@@ -106,14 +106,14 @@ OURS = {"login": "headgate[bot]"}
         ("branch_protection_rule", {"action": "edited"}, Hint("g-1", "")),
     ],
 )
-def test_hints(event: str, said: dict[str, Any], where: Hint) -> None:
-    found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **said})
+def test_hints(event: str, fields: dict[str, Any], where: Hint) -> None:
+    found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **fields})
     assert isinstance(found, Hint)
     assert found == Hint(where.id, "github.com/acme/rocket", where.number, where.ref, where.commit)
 
 
 @pytest.mark.parametrize(
-    ("event", "said", "why"),
+    ("event", "fields", "why"),
     [
         ("ping", {}, "works"),
         ("star", {"action": "created"}, "is not relevant"),
@@ -128,8 +128,8 @@ def test_hints(event: str, said: dict[str, Any], where: Hint) -> None:
         ("check_run", {"action": "completed", "check_run": {"head_sha": "main"}}, "no commit"),
     ],
 )
-def test_what_says_nothing(event: str, said: dict[str, Any], why: str) -> None:
-    found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **said})
+def test_what_says_nothing(event: str, fields: dict[str, Any], why: str) -> None:
+    found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **fields})
     assert isinstance(found, Ignored)
     assert why in found.why
 

@@ -17,8 +17,8 @@ SHA = "a" * 40
 HERE = "gitlab.com/acme/space/rocket"
 
 
-def delivered(kind: str, who: str = "ada", **said: Any) -> Hint | Ignored:
-    body = json.dumps({"object_kind": kind, "project": PROJECT, "user": {"username": who}, **said}).encode()
+def delivered(kind: str, who: str = "ada", **fields: Any) -> Hint | Ignored:
+    body = json.dumps({"object_kind": kind, "project": PROJECT, "user": {"username": who}, **fields}).encode()
     headers = {"x-gitlab-token": "open sesame", "idempotency-key": "id-1"}
     return hint(ACCOUNT, "gate", lambda project: project == HERE, headers, body, 0.0)
 

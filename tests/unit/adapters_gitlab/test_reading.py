@@ -89,7 +89,7 @@ def change_state(request: GitLabMergeRequest, was: Details | None = None, **more
     )
 
 
-def told(before: GitLabMergeRequest | None, after: GitLabMergeRequest) -> list[str]:
+def event_names(before: GitLabMergeRequest | None, after: GitLabMergeRequest) -> list[str]:
     was = change_state(before) if before is not None else None
     now = change_state(after, was.details if was else None)
     found = list(events(now, was, after, frozenset({"gate"}), 10**12, first=before is None))
@@ -136,12 +136,12 @@ def yes(who: GitLabUser, at_ms: int = 1) -> Approval:
     ],
 )
 def test_what_happened_is_the_difference(before: Any, after: Any, wanted: list[str]) -> None:
-    assert told(replace(PLAIN, **before), replace(PLAIN, updated="t2", **after)) == wanted
+    assert event_names(replace(PLAIN, **before), replace(PLAIN, updated="t2", **after)) == wanted
 
 
 def test_older_comments_of_an_unknown_change_cause_no_events() -> None:
     old, new = Remark(1, BOB, "recheck", 10**12 - 4_000_000), Remark(2, BOB, "recheck", 10**12 - 1)
-    assert told(None, replace(PLAIN, remarks=(old, new))) == ["opened", "comment"]
+    assert event_names(None, replace(PLAIN, remarks=(old, new))) == ["opened", "comment"]
 
 
 # --- settings
@@ -163,7 +163,7 @@ def test_what_a_section_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("settings", "why"),
     [
         ({"api_token": ""}, "api_token"),
         ({"server": "a/b"}, "not a host name"),
@@ -174,13 +174,13 @@ def test_what_a_section_says() -> None:
         ({"webhook_signing_token": "whsec_?"}, "whsec_"),
     ],
 )
-def test_errors_in_a_section_are_reported(said: dict[str, str], why: str) -> None:
+def test_errors_in_a_section_are_reported(settings: dict[str, str], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        account("lab", {"api_token": "t", **said})
+        account("lab", {"api_token": "t", **settings})
 
 
 @pytest.mark.parametrize(
-    ("said", "permission"),
+    ("level", "permission"),
     [
         ({"access_level": 5}, "none"),
         ({"access_level": 10}, "read"),
@@ -192,5 +192,5 @@ def test_errors_in_a_section_are_reported(said: dict[str, str], why: str) -> Non
         ({}, "none"),
     ],
 )
-def test_access_levels_in_the_words_of_all_forges(said: dict[str, object], permission: str) -> None:
-    assert word(said) == permission
+def test_access_levels_in_the_words_of_all_forges(level: dict[str, object], permission: str) -> None:
+    assert word(level) == permission

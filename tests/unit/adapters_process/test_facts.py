@@ -30,9 +30,9 @@ def left(place: Path, **hosts: Any) -> Path:
     return place
 
 
-def newer(said: dict[str, Any]) -> str:
+def newer(data: dict[str, Any]) -> str:
     """Encode facts as Ansible 2.19 writes them."""
-    return json.dumps({"__payload__": json.dumps(said)})
+    return json.dumps({"__payload__": json.dumps(data)})
 
 
 def tagged(value: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def tagged(value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("by", "known", "told"),
+    ("by", "known", "readers"),
     [
         (PLAIN, [PLAIN], [TRUSTED, OWN, SITE]),
         (TRUSTED, [PLAIN, TRUSTED], [OWN, SITE]),
@@ -50,14 +50,14 @@ def tagged(value: Any) -> dict[str, Any]:
     ],
 )
 def test_who_may_do_no_more_has_facts_as_facts_and_others_as_variables(
-    tmp_path: Path, by: PlaybookContext, known: list[PlaybookContext], told: list[PlaybookContext]
+    tmp_path: Path, by: PlaybookContext, known: list[PlaybookContext], readers: list[PlaybookContext]
 ) -> None:
     facts = FactCache()
     assert facts.learn(by, left(tmp_path / "f", node={"tool": "/bin/x", "ansible_distribution": "Debian"}), []) == []
     for context in EVERYBODY:
         whole = {"node": {"tool": "/bin/x", "ansible_distribution": "Debian"}} if context in known else {}
         assert facts.known(context) == whole
-        assert facts.from_fewer_rights(context) == ({"node": {"tool": "/bin/x"}} if context in told else {})
+        assert facts.from_fewer_rights(context) == ({"node": {"tool": "/bin/x"}} if context in readers else {})
 
 
 def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_file_says_address_port_user_and_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("line", "message"),
     [
         ("host: h", "there is no key 'host'; did you mean 'ansible_host'"),
         ("key: k", "there is no key 'key'; did you mean 'ansible_ssh_private_key_file'"),
@@ -86,9 +86,9 @@ def test_a_file_says_address_port_user_and_key(tmp_path: Path) -> None:
         ("vars: [1]", "vars: expected variables"),
     ],
 )
-def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path, said: str, told: str) -> None:
-    (tmp_path / "nodes.yaml").write_text(f"- name: board\n  labels: [arm]\n  {said}\n")
-    with pytest.raises(UserError, match=f"nodes.yaml: machine board: {told}"):
+def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path, line: str, message: str) -> None:
+    (tmp_path / "nodes.yaml").write_text(f"- name: board\n  labels: [arm]\n  {line}\n")
+    with pytest.raises(UserError, match=f"nodes.yaml: machine board: {message}"):
         read_machines(tmp_path / "nodes.yaml")
 
 

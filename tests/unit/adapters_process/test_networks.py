@@ -20,10 +20,10 @@ class Resolver:
     """Resolves the names that it knows."""
 
     def __init__(self) -> None:
-        self.known, self.asked = dict[str, str](), 0
+        self.known, self.queries = dict[str, str](), 0
 
     def answer(self, host: str, *_: Any, **__: Any) -> list[Any]:
-        self.asked += 1
+        self.queries += 1
         if host not in self.known:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.known[host], 0))]
@@ -50,7 +50,7 @@ async def test_what_was_denied_stays_denied_while_its_name_cannot_be_resolved(
     resolver.known.clear()
     assert STORE in await opened._denied()
     # Builds do not query a resolver that is down.
-    assert STORE in await opened._denied() and resolver.asked == 2
+    assert STORE in await opened._denied() and resolver.queries == 2
 
 
 async def test_an_unresolved_name_is_reported_once_and_retried(

@@ -14,7 +14,7 @@ from headgate.adapters.process.confinement.users import (
     subordinate,
 )
 
-WHOLE = "         0          0 4294967295\n"
+ALL_IDS = "         0          0 4294967295\n"
 CONTAINER = "0 100000 65536\n"
 
 
@@ -36,10 +36,10 @@ def test_a_free_number_that_fits_is_found() -> None:
 @pytest.mark.parametrize(
     ("wanted", "uid_map", "found"),
     [
-        (None, WHOLE, DEFAULT),
+        (None, ALL_IDS, DEFAULT),
         (None, CONTAINER, DEFAULT_IN_CONTAINER),
         (None, "0 1000 1\n", None),
-        (Numbers(70_000, 10), WHOLE, Numbers(70_000, 10)),
+        (Numbers(70_000, 10), ALL_IDS, Numbers(70_000, 10)),
         (Numbers(70_000, 10), CONTAINER, None),
         (None, "0 1000 1\n1 100000 65535\n", DEFAULT_IN_CONTAINER),
     ],

@@ -19,7 +19,7 @@ from headgate.gate.state.change import Change
 from headgate.gate.state.works import BuildSpec
 
 
-def said(**job: object) -> JobVariables:
+def variables_of(**job: object) -> JobVariables:
     nodes = Nodeset(groups=(NodeGroup("b", ("one",)), NodeGroup("a", ("one", "two"))))
     frozen = FrozenJob(name="job", nodeset=nodes, **job)
     change = Change("local", "h/code", "master", "topic", "1" * 40)
@@ -28,7 +28,7 @@ def said(**job: object) -> JobVariables:
 
 
 def test_the_strongest_value_of_each_is_that_of_the_nearest():
-    variables = said(
+    variables = variables_of(
         vars={"x": "job", "v": 1},
         group_vars={"all": {"x": "all"}, "a": {"x": "a"}, "b": {"x": "b"}},
         host_vars={"two": {"x": "host"}},
@@ -39,7 +39,7 @@ def test_the_strongest_value_of_each_is_that_of_the_nearest():
 
 
 def test_what_tells_ansible_which_programs_to_start_is_left_out():
-    variables = said(
+    variables = variables_of(
         vars={
             "ansible_become": True,
             "ansible_become_exe": "evil",

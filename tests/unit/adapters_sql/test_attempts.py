@@ -46,7 +46,7 @@ def ended(buildset: str, end_s: int, *builds: FinishedBuild, result: str = "SUCC
     return replace(found, **more)  # type: ignore[arg-type]  # of several types
 
 
-async def what_an_earlier_version_kept_is_there(history: SqlHistory) -> None:
+async def records_of_an_earlier_version_are_there(history: SqlHistory) -> None:
     """Run the check on any database."""
     old = await history.buildset("acme", "old")
     assert (
@@ -78,7 +78,7 @@ async def test_a_database_of_the_version_before_is_brought_up(tmp_path: Path) ->
         old.executescript(OLD)
     for _ in range(2):
         history = SqlHistory(f"sqlite:///{path}")
-        await what_an_earlier_version_kept_is_there(history)
+        await records_of_an_earlier_version_are_there(history)
         (kept,) = await history.buildsets("acme", replace(EVERY, limit=1))
         assert await history.works("acme", kept.uuid) == {}
         history.close()

@@ -62,7 +62,7 @@ def drawn(chance: random.Random, count: int) -> list[Ran]:
     return found
 
 
-async def kept(history: SqlHistory, every: list[Ran], prefix: str) -> None:
+async def record_all(history: SqlHistory, every: list[Ran], prefix: str) -> None:
     for n, one in enumerate(every):
         change = replace(ENDED.change, project=one.project, branch=one.branch)
         ran = build(f"{prefix}b{n}", one.result, 1, one.end_s, job=one.job, nodeset=one.nodeset)
@@ -126,7 +126,7 @@ async def random_histories_are_counted_right(history: SqlHistory, seeds: range) 
     for seed in seeds:
         chance = random.Random(seed)
         more = drawn(chance, chance.choice([1, 5, 40]))
-        await kept(history, more, f"{seed}-")
+        await record_all(history, more, f"{seed}-")
         every += more
         for part in ("", "project", "branch", "pipeline", "nodeset", "job_name"):
             span = replace(SPAN, part=part)

@@ -60,7 +60,7 @@ def drawn(chance: random.Random, count: int) -> list[Seen]:
     return found
 
 
-async def kept(history: SqlHistory, every: list[Seen], prefix: str) -> None:
+async def record_all(history: SqlHistory, every: list[Seen], prefix: str) -> None:
     for n, one in enumerate(every):
         change = replace(ENDED.change, project=one.project)
         ran = [
@@ -120,7 +120,7 @@ async def random_throughput_is_counted_right(history: SqlHistory, seeds: range) 
     for seed in seeds:
         chance = random.Random(seed)
         more = drawn(chance, chance.choice([1, 5, 40]))
-        await kept(history, more, f"{seed}-")
+        await record_all(history, more, f"{seed}-")
         every += more
         for only in (
             {},

@@ -53,8 +53,8 @@ class Ground:
     """Make a work directory that a job has written, and files of the host."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.work, self.kept, self.outside = root, root / "build/work", root / "kept", root / "outside"
-        for place in (self.work, self.kept, self.outside / "inner"):
+        self.root, self.work, self.stored, self.outside = root, root / "build/work", root / "kept", root / "outside"
+        for place in (self.work, self.stored, self.outside / "inner"):
             place.mkdir(parents=True)
         for name in ("key", "inner/key"):
             (self.outside / name).write_text(TREASURE)
@@ -105,7 +105,7 @@ class Ground:
 
     def is_unharmed(self) -> None:
         assert self.host() == self.before
-        for path in self.kept.rglob("*"):
+        for path in self.stored.rglob("*"):
             here = path.lstat()
             assert stat.S_ISREG(here.st_mode) or stat.S_ISDIR(here.st_mode), path
             assert not stat.S_ISREG(here.st_mode) or (here.st_mode & 0o7133 == 0 and here.st_nlink == 1), path
@@ -129,7 +129,7 @@ def ground() -> Iterator[Ground]:
 def test_a_directory_full_of_traps_harms_nobody(tree: dict[str, object]) -> None:
     with ground() as here:
         here.fill(here.work, tree)
-        said = collect(here.work / "logs", here.kept, SIZE_MAX_BYTES)
+        said = collect(here.work / "logs", here.stored, SIZE_MAX_BYTES)
         assert all(line.isprintable() for line in said)
         here.is_unharmed()
         with Directory.at(here.work) as work:
@@ -197,13 +197,13 @@ def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
         taken = 0
         try:
             for _ in range(300):
-                collect(here.work / "logs", here.kept, SIZE_MAX_BYTES)
+                collect(here.work / "logs", here.stored, SIZE_MAX_BYTES)
                 with Directory.at(here.work) as work:
                     work.write("vars.json", b"ours")
                     with suppress(OSError, Strange):
                         assert TREASURE.encode() not in (work.read("out", 100) or b"")
                 here.is_unharmed()
-                for file in [path for path in here.kept.rglob("*") if path.is_file()]:
+                for file in [path for path in here.stored.rglob("*") if path.is_file()]:
                     put_back(file, places[2])
                     taken += 1
                 lay(here.outside / "key", places[2])

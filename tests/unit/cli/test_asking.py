@@ -34,7 +34,7 @@ ANSWERS: dict[str, Any] = {
 
 
 class Server(ThreadingHTTPServer):
-    asked: list[tuple[str, str, str, Any]]
+    requests: list[tuple[str, str, str, Any]]
     """Method, path with query, Authorization, body."""
 
 
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length)) if length else None
-        self.server.asked.append((self.command, self.path, self.headers.get("Authorization", ""), body))
+        self.server.requests.append((self.command, self.path, self.headers.get("Authorization", ""), body))
         path = self.path.partition("?")[0]
         if path == "/t/x/logs/b1/job-output.txt":
             said = b"hello \x1b[31mred\n"
@@ -67,7 +67,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.delenv("HEADGATE_TOKEN", raising=False)
     monkeypatch.chdir(tmp_path)
     found = Server(("127.0.0.1", 0), Handler)
-    found.asked = []
+    found.requests = []
     thread = Thread(target=found.serve_forever, args=(0.01,))
     thread.start()
     yield found
@@ -95,7 +95,7 @@ def profiled(server: Server, place: Path, mode: int = 0o600) -> None:
 
 def test_builds_are_listed_as_text_and_as_json(server: Server) -> None:
     text = done(server, "builds", "--job", "u*", "--job-name", "x", "--voting", "--limit", "5")
-    assert server.asked[-1][1] == "/api/tenant/one/builds?job_name=u%2A&job_name=x&voting=true&limit=5&skip=0"
+    assert server.requests[-1][1] == "/api/tenant/one/builds?job_name=u%2A&job_name=x&voting=true&limit=5&skip=0"
     assert "12,aaaaaaaa" in text and "running" in text and "\x1b" not in text
     for words in (("--format", "json", "builds"), ("builds", "--format", "json")):
         told = done(server, *words)
@@ -111,7 +111,7 @@ def test_one_build_is_shown_with_its_log(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("log_url", "asked"),
+    ("log_url", "url"),
     [
         ("http://elsewhere/logs/b1/", ""),
         ("http://elsewhere/t/x/y/logs/b1/", ""),
@@ -120,13 +120,13 @@ def test_one_build_is_shown_with_its_log(server: Server) -> None:
     ],
 )
 def test_a_log_is_requested_where_this_server_serves_it(
-    server: Server, monkeypatch: pytest.MonkeyPatch, log_url: str, asked: str
+    server: Server, monkeypatch: pytest.MonkeyPatch, log_url: str, url: str
 ) -> None:
     monkeypatch.setitem(ANSWERS, "/api/tenant/one/build/b1", {**BUILD, "log_url": log_url})
     monkeypatch.setitem(ANSWERS, "/t/t/logs/b1/job-output.txt", "hello")
     told = run(server, "build-info", "b1", "--show-job-output")
-    if asked:
-        assert told.exit_code == 0 and server.asked[-1][1] == asked
+    if url:
+        assert told.exit_code == 0 and server.requests[-1][1] == url
     else:
         assert isinstance(told.exception, UserError) and "is on another server" in str(told.exception)
 
@@ -149,7 +149,7 @@ def test_the_graph_of_a_branch_is_shown(server: Server) -> None:
 def test_events_are_managed_with_all_three_flags(server: Server, state: str, flags: tuple[bool, bool, bool]) -> None:
     assert f"one: {state}." in done(server, "manage-events", state, "--reason", "why", "--all-tenants")
     names = ("trigger_queue_discarding", "trigger_queue_paused", "result_queue_paused")
-    assert server.asked[-1][3] == {**dict(zip(names, flags, strict=True)), "reason": "why"}
+    assert server.requests[-1][3] == {**dict(zip(names, flags, strict=True)), "reason": "why"}
 
 
 @pytest.mark.parametrize("file", ["config/headgate/client.conf", "config/zuul/client.conf", ".zuul.conf"])
@@ -157,8 +157,8 @@ def test_a_profile_names_address_tenant_and_token(server: Server, tmp_path: Path
     profiled(server, tmp_path / file)
     found = CliRunner().invoke(group, ["--use-config", "mine", "builds"])
     assert found.exit_code == 0, f"{found.output} {found.exception!r}"
-    assert server.asked[-1][1].startswith("/api/tenant/other/builds?")
-    assert server.asked[-1][2] == "Bearer 100%secret"
+    assert server.requests[-1][1].startswith("/api/tenant/other/builds?")
+    assert server.requests[-1][2] == "Bearer 100%secret"
 
 
 def test_the_token_of_a_profile_goes_where_the_profile_says_alone(server: Server, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_the_token_of_a_profile_goes_where_the_profile_says_alone(server: Server
     ):
         found = CliRunner().invoke(group, list(words))
         assert found.exit_code == 0, found.output
-        assert server.asked[-1][2] == "", words
+        assert server.requests[-1][2] == "", words
 
 
 def test_a_profile_that_cannot_be_used_is_named(server: Server, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def context() -> Context:
     return Context(store, Mirror(store, Map().path), lambda: 5_000)
 
 
-async def kept(context: Context, conf: SystemConf) -> None:
+async def store_conf(context: Context, conf: SystemConf) -> None:
     async with context.store.session("a scheduler before"):
         await blob.write(context.store, Map().system.conf.path, msgspec.json.encode(conf))
 
@@ -60,13 +60,13 @@ async def names(settings: Settings, context: Context, text: str | None) -> tuple
 async def test_what_was_in_force_goes_on(
     settings: Settings, context: Context, broken: str | None, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await kept(context, conf_of(ONE + TWO, "tenants.yaml"))
+    await store_conf(context, conf_of(ONE + TWO, "tenants.yaml"))
     found, problem = await names(settings, context, broken)
     assert found == ["one", "two"]
     assert problem is not None and says in problem.text and problem.since_ms == 5_000
     (told,) = caplog.records
     assert told.levelno == logging.ERROR and says in told.message and "the earlier one stays in effect" in told.message
-    await kept(context, msgspec.structs.replace(conf_of(ONE + TWO, ""), refused=problem.text, refused_ms=1_000))
+    await store_conf(context, msgspec.structs.replace(conf_of(ONE + TWO, ""), refused=problem.text, refused_ms=1_000))
     assert await names(settings, context, broken) == (["one", "two"], RepositoryProblem(1_000, problem.text))
     assert await names(settings, context, ONE) == (["one"], None), "a good one is taken, and nothing else asked"
 
@@ -81,7 +81,7 @@ async def test_without_anything_before_the_good_tenants_begin(settings: Settings
 @pytest.mark.parametrize("before", [TWO.replace("local", "gone"), ONE + WRONG, "- tenant: ["])
 async def test_what_cannot_be_loaded_now_is_no_help(settings: Settings, context: Context, before: str) -> None:
     """A connection may have disappeared from the settings meanwhile."""
-    await kept(context, conf_of(before, "tenants.yaml"))
+    await store_conf(context, conf_of(before, "tenants.yaml"))
     assert await names(settings, context, ONE + WRONG) == (["one"], None)
     with pytest.raises(UserError, match=r"tenants\.yaml"):
         await names(settings, context, "- tenant: [")

@@ -122,15 +122,15 @@ MISSING = (
 
 @pytest.mark.long
 @pytest.mark.heavy
-@pytest.mark.parametrize(("words", "absent", "said"), MISSING, ids=[" ".join(row[0]) for row in MISSING])
+@pytest.mark.parametrize(("words", "absent", "message"), MISSING, ids=[" ".join(row[0]) for row in MISSING])
 def test_a_command_names_the_extra_that_brings_what_it_needs(
-    words: tuple[str, ...], absent: str, said: str, tmp_path: Path
+    words: tuple[str, ...], absent: str, message: str, tmp_path: Path
 ) -> None:
     begin = f"import sys; sys.argv[0] = 'headgate'; sys.modules[{absent!r}] = None"
     code = f"{begin}; from headgate.cli.main import main; main()"
     ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=tmp_path)
     assert ended.returncode == 69
-    assert ended.stderr.partition(": ")[2] == f"{said} (the package {absent} is not installed)\n"
+    assert ended.stderr.partition(": ")[2] == f"{message} (the package {absent} is not installed)\n"
 
 
 @pytest.mark.long

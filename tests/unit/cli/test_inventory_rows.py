@@ -13,8 +13,8 @@ from headgate.cli.inventory import bulk
 from headgate.inventory.wire import inventory_pb2 as pb
 from tests.tiers import share
 
-letters = st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\t,;' ")
-texts = st.text(letters, min_size=1, max_size=6)
+characters = st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\t,;' ")
+texts = st.text(characters, min_size=1, max_size=6)
 keys = texts | st.sampled_from(("name", "tags", "property:name", "uuid", "object_type"))
 values = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=6) | st.sampled_from(
     ("", '"', '"x"', "=1", " ")

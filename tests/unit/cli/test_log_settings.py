@@ -23,7 +23,7 @@ def settings(tmp_path: Path, logs: str, more: str = "") -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("section", "why"),
     [
         ("url = gs://bucket", "unknown scheme gs://; give a directory or s3://BUCKET/PREFIX"),
         ("url = s3://", "write it as s3://BUCKET or s3://BUCKET/PREFIX"),
@@ -45,11 +45,11 @@ def settings(tmp_path: Path, logs: str, more: str = "") -> Settings:
         ("keep_days = a week", "must be a whole number"),
     ],
 )
-def test_meaningless_settings_are_reported(tmp_path: Path, said: str, why: str) -> None:
+def test_meaningless_settings_are_reported(tmp_path: Path, section: str, why: str) -> None:
     (tmp_path / "open").write_text("secret")
     (tmp_path / "open").chmod(0o644)
     with pytest.raises(UserError, match=why):
-        log_store(settings(tmp_path, said))
+        log_store(settings(tmp_path, section))
 
 
 def test_directories_and_buckets_are_found_and_no_build_sees_them(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class Server(ThreadingHTTPServer):
     """Give the planned answers in order, the last one for ever."""
 
     answers: list[tuple[int, str, dict[str, str]]]
-    asked: list[tuple[str, bytes]]
+    requests: list[tuple[str, bytes]]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -29,8 +29,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked.append((self.path, body))
-        status, detail, headers = self.server.answers[min(len(self.server.asked), len(self.server.answers)) - 1]
+        self.server.requests.append((self.path, body))
+        status, detail, headers = self.server.answers[min(len(self.server.requests), len(self.server.answers)) - 1]
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     found = Server(("127.0.0.1", 0), Handler)
-    found.asked = []
+    found.requests = []
     thread = Thread(target=found.serve_forever, args=(0.01,))
     thread.start()
     yield found
@@ -60,7 +60,7 @@ def post(server: Server) -> str:
 def test_a_page_that_is_still_loading_is_requested_again(server: Server) -> None:
     server.answers = [EARLY, EARLY, DONE]
     assert post(server) == "done"
-    assert server.asked == [("/api/x", b'{"a": 1}')] * 3
+    assert server.requests == [("/api/x", b'{"a": 1}')] * 3
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_may_have_been_done_is_not(server: Server, status: int, headers: di
     server.answers = [(status, "no scheduler took it up", headers), DONE]
     with pytest.raises(UserError, match="no scheduler took it up"):
         post(server)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_it_is_given_up_with_the_last_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +80,7 @@ def test_it_is_given_up_with_the_last_answer(server: Server, monkeypatch: pytest
     server.answers = [EARLY, (503, "read it all", {"Retry-After": "100"})]
     with pytest.raises(UserError, match="read it all"):
         post(server)
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_a_proxy_of_the_environment_is_shown_nothing_for_this_machine(
@@ -93,7 +93,7 @@ def test_a_proxy_of_the_environment_is_shown_nothing_for_this_machine(
     for base in ("http://[::1]", "http://127.0.0.1", "http://[::1]:1"):
         with pytest.raises(UserError, match="Headgate does not answer"):
             PageClient(base, "secret").post("/api/x", {})
-    assert server.asked == []
+    assert server.requests == []
 
 
 class Files(SimpleHTTPRequestHandler):

@@ -15,8 +15,8 @@ from headgate.cli.resources import connection_shapes, plain
 from headgate.cli.settings import read
 
 
-async def _settings(asked: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
-    return await asked
+async def _settings(environment: Awaitable[Mapping[str, str]]) -> Mapping[str, str]:
+    return await environment
 
 
 def test_ssh_has_the_key_and_the_host_keys_of_the_connection(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from headgate.cli.terminal.say import pass_on, say, style
 EVIL = "a\x1b[2Jb\x1b]0;owned\x07c\rd\u202ee\x9bf\x00"
 
 
-def said(text: str, *, color: bool = True) -> str:
+def printed(text: str, *, color: bool = True) -> str:
     """Return what `say` sends to a terminal (`color`), or to a file."""
 
     @click.command()
@@ -26,24 +26,24 @@ def said(text: str, *, color: bool = True) -> str:
 
 
 def test_nothing_that_somebody_wrote_moves_a_cursor_or_hides_what_is_written() -> None:
-    assert said(f"topic {EVIL}\n  at\tonce") == "topic abc\\rd\\u202ee\\x9bf\\x00\n  at\tonce"
+    assert printed(f"topic {EVIL}\n  at\tonce") == "topic abc\\rd\\u202ee\\x9bf\\x00\n  at\tonce"
 
 
 def test_styles_are_those_of_the_command_alone() -> None:
     text = f"{style('no', fg='red', bold=True)} {style(EVIL, dim=True)} {EVIL}"
-    assert said(text).count("\x1b") == 5 and said(text).startswith("\x1b[31m\x1b[1mno\x1b[0m \x1b[2mabc\\r")
-    assert "\x1b" not in said(text, color=False)
+    assert printed(text).count("\x1b") == 5 and printed(text).startswith("\x1b[31m\x1b[1mno\x1b[0m \x1b[2mabc\\r")
+    assert "\x1b" not in printed(text, color=False)
 
 
 @given(st.text(alphabet=st.sampled_from("\x1b[]0m;\ue000\ue001ab\r\n\x9b"), max_size=40))
 def test_no_text_makes_itself_a_style(text: str) -> None:
-    found = said(text)
+    found = printed(text)
     assert "\x1b" not in found and "\r" not in found and "\x9b" not in found
 
 
 @pytest.mark.parametrize("text", ["", "plain", "größer ☃", "two\nlines\n"])
 def test_text_without_tricks_is_itself(text: str) -> None:
-    assert said(text) == text
+    assert printed(text) == text
 
 
 def test_a_program_is_given_a_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

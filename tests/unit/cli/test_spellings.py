@@ -66,7 +66,7 @@ def test_commands_of_the_reference_send_the_same_requests(
     url = f"http://127.0.0.1:{server.server_port}"
     found = CliRunner().invoke(group, ["--zuul-url", url, "--auth-token", "abc", name, "--tenant", "t", *words])
     assert found.exit_code != 2, found.output
-    asked_method, asked_path, token, sent = server.asked[0]
+    asked_method, asked_path, token, sent = server.requests[0]
     query = sorted(path.partition("?")[2].split("&"))
     assert (asked_method, asked_path.partition("?")[0], token) == (method, path.partition("?")[0], "Bearer abc")
     assert sorted(asked_path.partition("?")[2].split("&")) == query
@@ -89,7 +89,7 @@ def test_commands_of_the_reference_send_the_same_requests(
 )
 def test_repeated_or_missing_arguments_are_refused_before_any_request(server: Server, typed: str, why: str) -> None:
     found = CliRunner().invoke(group, ["--url", f"http://127.0.0.1:{server.server_port}", *typed.split()])
-    assert (found.exit_code, why in found.output, server.asked) == (2, True, []), found.output
+    assert (found.exit_code, why in found.output, server.requests) == (2, True, []), found.output
 
 
 def test_a_file_of_profiles_is_named_and_its_only_profile_is_meant(server: Server, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_file_of_profiles_is_named_and_its_only_profile_is_meant(server: Serve
     file.chmod(0o600)
     found = CliRunner().invoke(group, ["-v", "--format", "JSON", "-c", str(file), "builds"])
     assert json.loads(found.stdout)[0]["uuid"] == "b1"
-    assert server.asked[0][2] == "Bearer abc"
+    assert server.requests[0][2] == "Bearer abc"
     assert found.stderr.startswith(f"GET http://127.0.0.1:{server.server_port}/api/tenant/one/builds?")
     file.write_text(file.read_text() + "[two]\nurl = http://two.example\n")
     found = CliRunner().invoke(group, ["-c", str(file), "builds"])
@@ -112,7 +112,7 @@ def test_the_token_of_a_profile_is_shown_to_nobody_else(server: Server, tmp_path
     url = f"http://127.0.0.1:{server.server_port}"
     CliRunner().invoke(group, ["-c", str(file), "--zuul-url", url, "builds"])
     CliRunner().invoke(group, ["-c", str(file), "builds", "--url", url])
-    assert [one[2] for one in server.asked] == ["", ""]
+    assert [one[2] for one in server.requests] == ["", ""]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_an_object_is_shown_as_harmless_lines(capsys: pytest.CaptureFixture[str]
 
 
 HELD = HeldShape(build=HOSTILE, nodes=(HOSTILE,), directory=HOSTILE, executor=HOSTILE, until=0, over=False)
-HOLD = HoldShape(
+AUTOHOLD = HoldShape(
     id=HOSTILE, tenant="example", project=HOSTILE, job=HOSTILE, ref_filter=HOSTILE, max_count=1, current_count=1,
     reason=HOSTILE, node_expiration=1, expired=None, nodes=(HELD,), who=HOSTILE,
 )  # fmt: skip
@@ -82,7 +82,7 @@ COMPONENT = ComponentShape(
 )  # fmt: skip
 PROBLEM = ProblemShape(HOSTILE, HOSTILE, 0)
 ANSWERS: Mapping[str, object] = {
-    "/api/tenant/example/autohold": [HOLD],
+    "/api/tenant/example/autohold": [AUTOHOLD],
     "/api/components": {"web": [COMPONENT]},
     "/api/problems": [PROBLEM],
     "/api/quarantine": QuarantineShape(aside=(ASIDE,), damaged=(DamagedShape(HOSTILE, HOSTILE),)),
@@ -94,7 +94,7 @@ ANSWERS: Mapping[str, object] = {
 
 
 @pytest.mark.parametrize(
-    ("module", "command", "asked"),
+    ("module", "command", "arguments"),
     [
         (autohold, autohold.command, ["list"]),
         (components, components.command, []),
@@ -107,14 +107,14 @@ ANSWERS: Mapping[str, object] = {
 def test_what_a_command_lists_is_harmless(
     module: object,
     command: click.Command,
-    asked: list[str],
+    arguments: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(module, "pages", lambda *_: Pages(ANSWERS))
-    command.main(asked, standalone_mode=False)
+    command.main(arguments, standalone_mode=False)
     shown = capsys.readouterr().out
-    if asked[:1] == ["show"]:  # an error keeps its own lines
+    if arguments[:1] == ["show"]:  # an error keeps its own lines
         shown = shown.replace("\nbad", "")
     assert harmless(shown), shown
 

@@ -46,8 +46,8 @@ def test_a_pipeline_that_lands_nothing_says_so() -> None:
     )
 
 
-def line(level: int, said: str) -> str:
-    record = logging.LogRecord("headgate.executor", level, "", 0, said, (), None)
+def line(level: int, message: str) -> str:
+    record = logging.LogRecord("headgate.executor", level, "", 0, message, (), None)
     record.subject = {"tenant": "acme", "pipeline": "gate", "change": "h/p/x", "item": "i1", "build": "b1"}
     return TextFormatter().format(record).partition("executor: ")[2]
 

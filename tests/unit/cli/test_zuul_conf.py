@@ -14,7 +14,7 @@ from headgate.cli.reference import LACKING, NEEDLESS, NOTES
 from headgate.cli.resources import connected
 from headgate.cli.settings import Settings, read
 
-WHOLE = """
+FULL = """
 [zookeeper]
 hosts = zk1:2281, zk2:2281,zk3:2281
 tls_cert = /etc/zuul/ssl/client.pem
@@ -187,7 +187,7 @@ secret_access_key = s3cr3ts3cr3t
 SECRETS = ("exampleSecret", "hunter2", "s3cr3t", "zuul@localhost")
 
 
-def settings(tmp_path: Path, text: str = WHOLE) -> Settings:
+def settings(tmp_path: Path, text: str = FULL) -> Settings:
     (tmp_path / "zuul.conf").write_text(text)
     return read(tmp_path / "zuul.conf", {})
 
@@ -196,7 +196,7 @@ def test_every_option_of_the_file_is_taken_or_named(tmp_path: Path) -> None:
     found = settings(tmp_path)
     told = page(found)
     section = ""
-    for line in filter(None, WHOLE.splitlines()):
+    for line in filter(None, FULL.splitlines()):
         if line.startswith("["):
             section = line
             continue

@@ -35,10 +35,10 @@ def test_one_where_several_may_be_is_one() -> None:
     assert objects.pull_secrets(wanted({"image-pull-secrets": {"name": "registry"}})) == [{"name": "registry"}]
 
 
-@pytest.mark.parametrize("said", ["registry", {"namespace": "keys"}, [{"name": "registry"}, {}], [7]])
-def test_a_pull_secret_without_a_name_fails_its_label_and_leaves_the_cluster_to_others(said: Any) -> None:
+@pytest.mark.parametrize("value", ["registry", {"namespace": "keys"}, [{"name": "registry"}, {}], [7]])
+def test_a_pull_secret_without_a_name_fails_its_label_and_leaves_the_cluster_to_others(value: Any) -> None:
     with pytest.raises(LaunchFailed, match="image-pull-secrets"):
-        objects.pull_secrets(wanted({"name": "small", "image-pull-secrets": said}))
+        objects.pull_secrets(wanted({"name": "small", "image-pull-secrets": value}))
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])

@@ -17,7 +17,7 @@ from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpe
 
 
 @pytest.mark.parametrize(
-    ("user", "said", "wrong"),
+    ("user", "section", "wrong"),
     [
         (0, {"authorized_keys": "none"}, "none: cannot be read: No such file"),
         (0, {"authorized_keys": "keys", "deny": "10.0.0.0/40"}, "deny: .*10.0.0.0/40"),
@@ -25,12 +25,12 @@ from headgate.ports.clouds import NODE_TAG, SYSTEM_TAG, LaunchFailed, MachineSpe
     ],
 )
 def test_a_connection_that_cannot_be_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, said: dict[str, str], wrong: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: int, section: dict[str, str], wrong: str
 ) -> None:
     (tmp_path / "keys").write_text("ssh-ed25519 AAAA\n")
     monkeypatch.setattr(os, "geteuid", lambda: user)
     with pytest.raises(UserError, match=wrong):
-        connect(CloudDriverOptions("machines", said, tmp_path))
+        connect(CloudDriverOptions("machines", section, tmp_path))
 
 
 def test_machines_share_neither_addresses_nor_users_with_each_other_or_with_jobs_in_containers() -> None:

@@ -53,7 +53,7 @@ def test_a_cloud_gets_two_requests_a_second_by_default(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("option", "message"),
     [
         ("", r"headgate.conf:1: \[connection dogs\] needs a door: which one"),
         ("door = red\nrate = often", r"headgate.conf:4: rate must be a number, not 'often'"),
@@ -61,9 +61,9 @@ def test_a_cloud_gets_two_requests_a_second_by_default(tmp_path: Path) -> None:
         ("door = red\napp_id = 7", r"unknown option 'app_id' in \[connection dogs\]"),
     ],
 )
-def test_errors_in_a_section_are_reported(tmp_path: Path, said: str, told: str) -> None:
-    with pytest.raises(UserError, match=told):
-        settings(tmp_path, f"[connection dogs]\ndriver = kennel\n{said}\n")
+def test_errors_in_a_section_are_reported(tmp_path: Path, option: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        settings(tmp_path, f"[connection dogs]\ndriver = kennel\n{option}\n")
 
 
 def test_a_driver_tells_what_is_wrong_with_the_place(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from .places import BASE, CONNECTIONS, TENANTS, branches
 BOUND = {**CONNECTIONS, "forge": CONNECTIONS["forge"]._replace(bound=True)}
 
 
-def told(require: str, *, bound: bool = True, key: str = "require") -> tuple[dict[str, Any], list[str]]:
+def parsed_requirement(require: str, *, bound: bool = True, key: str = "require") -> tuple[dict[str, Any], list[str]]:
     """Return the parsed requirement of the pipeline, and its errors."""
     acme = parse_tenant_file(TENANTS, "tenants.yaml", BOUND if bound else CONNECTIONS).tenants["acme"]
     gate = BASE.replace("    post-review: true\n", f"    {key}: {{forge: {require}}}\n")
@@ -35,13 +35,13 @@ def told(require: str, *, bound: bool = True, key: str = "require") -> tuple[dic
     ],
 )
 def test_a_bound_server_allows_requirements_about_people(require: str) -> None:
-    asked, wrong = told(require)
+    asked, wrong = parsed_requirement(require)
     assert wrong == [] and "approvals" in asked
 
 
 @pytest.mark.parametrize(("key", "require"), [("require", "{approvals: {count: 1}}"), ("reject", "{veto: true}")])
 def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str) -> None:
-    asked, (wrong, *_) = told(require, bound=False, key=key)
+    asked, (wrong, *_) = parsed_requirement(require, bound=False, key=key)
     assert asked == {}
     assert (
         "depends on who approves, but the server of 'forge' is not known to check the names of those who push" in wrong
@@ -61,5 +61,5 @@ def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str
     ],
 )
 def test_what_means_nothing_is_pointed_at(require: str, says: str) -> None:
-    _, wrong = told(require)
+    _, wrong = parsed_requirement(require)
     assert wrong and says in wrong[0]

@@ -42,7 +42,7 @@ def test_a_rule(case: dict[str, Any]) -> None:
     made = layout(case["says"], case.get("tenants", TENANTS))
     wanted = case.get("errors", [] if "layout" not in case else None)
     if wanted is not None:
-        assert _told(tuple(e for e in made.errors if "idle" in case or e.name != NO_EFFECT), wanted) == wanted
+        assert _rows(tuple(e for e in made.errors if "idle" in case or e.name != NO_EFFECT), wanted) == wanted
     files = tuple(case["files"]) if "files" in case else None
     for asked, expected in case.get("jobs", {}).items():
         graph = _freeze(made, asked, files)
@@ -68,9 +68,9 @@ def _json(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
-def _freeze(made: Layout, asked: str, files: tuple[str, ...] | None) -> FrozenGraph:
+def _freeze(made: Layout, question: str, files: tuple[str, ...] | None) -> FrozenGraph:
     """`gate app`, `gate app@stable`, `gate app@refs/tags/1.0`, `gate app@refs/tags/1.0:stable` (which contains it)."""
-    pipeline, _, where = asked.partition(" ")
+    pipeline, _, where = question.partition(" ")
     name, _, at = where.partition("@")
     project = made.tenant.find(name)
     assert project is not None
@@ -100,7 +100,7 @@ def _place(error: ConfigError) -> str:
     return f"{project} {error.branch} {error.path}:{error.line}" if error.path else project
 
 
-def _told(errors: tuple[ConfigError, ...], wanted: list[str]) -> list[str]:
+def _rows(errors: tuple[ConfigError, ...], wanted: list[str]) -> list[str]:
     """Show only the attributes that the case has."""
     found = []
     for number, error in enumerate(errors):

@@ -13,7 +13,7 @@ from headgate.config.tenants import parse_tenant_file
 from .places import BASE, CONNECTIONS, TENANTS, branches
 
 
-def told(require: str, key: str = "require") -> tuple[Any, list[tuple[str, str]]]:
+def parsed_requirement(require: str, key: str = "require") -> tuple[Any, list[tuple[str, str]]]:
     """Return the parsed requirement of the pipeline, and its warnings."""
     acme = parse_tenant_file(TENANTS, "tenants.yaml", CONNECTIONS).tenants["acme"]
     gate = BASE.replace("    post-review: true\n", f"    {key}: {{forge: {require}}}\n")
@@ -25,26 +25,26 @@ def told(require: str, key: str = "require") -> tuple[Any, list[tuple[str, str]]
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("written", "parsed"),
     [
         ("success", "success"),
         ("failure", "failure"),
         ("{check: success, gate: failure}", {"check": "success", "gate": "failure"}),
     ],
 )
-def test_possible_requirements(said: str, asked: Any) -> None:
-    found, wrong = told(f"{{check: {said}}}")
-    assert found == asked and wrong == []
+def test_possible_requirements(written: str, parsed: Any) -> None:
+    found, wrong = parsed_requirement(f"{{check: {written}}}")
+    assert found == parsed and wrong == []
 
 
-@pytest.mark.parametrize("said", ["yes", "[success]", "{check: passed}", "{check: [success]}", "1"])
-def test_what_is_neither_is_an_error(said: str) -> None:
-    found, wrong = told(f"{{check: {said}}}")
+@pytest.mark.parametrize("written", ["yes", "[success]", "{check: passed}", "{check: [success]}", "1"])
+def test_what_is_neither_is_an_error(written: str) -> None:
+    found, wrong = parsed_requirement(f"{{check: {written}}}")
     assert found is None and wrong[0][0] == "error" and "must be success or failure" in wrong[0][1]
 
 
 @pytest.mark.parametrize(("key", "then"), [("require", "no change can enter"), ("reject", "it rejects no changes")])
 def test_a_pipeline_that_is_not_there_is_warned_of(key: str, then: str) -> None:
-    _, ((severity, text),) = told("{check: {chek: success}}", key)
+    _, ((severity, text),) = parsed_requirement("{check: {chek: success}}", key)
     assert severity == "warning" and "there is no pipeline 'chek'" in text and then in text
     assert "did you mean 'check'?" in text

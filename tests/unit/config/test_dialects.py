@@ -40,7 +40,7 @@ class Case(NamedTuple):
     driver: str
     part: str
     """trigger | require | reject"""
-    said: dict[str, Any]
+    written: dict[str, Any]
     holds: TermSubject
     """Return whether it triggers, is admitted, is rejected."""
     fails: TermSubject
@@ -550,25 +550,25 @@ SAYS_NOTHING = {"debug"}
 
 def answer(case: Case, of: TermSubject) -> bool:
     dialect = DIALECTS[case.driver]
-    if case.part == "trigger" and "event" not in case.said:
+    if case.part == "trigger" and "event" not in case.written:
         of = of._replace(happening=ForgeEvent("whatever"))
     if case.part == "trigger":
-        return triggered(dialect, case.said, of)
+        return triggered(dialect, case.written, of)
     if case.part == "require":
-        return not unmet(dialect.require, case.said, of)
-    return bool(refused(dialect.require, case.said, of))
+        return not unmet(dialect.require, case.written, of)
+    return bool(refused(dialect.require, case.written, of))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.driver} {case.part} {case.said}")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.driver} {case.part} {case.written}")
 def test_it_matches_one_and_not_the_other(case: Case) -> None:
     assert answer(case, case.holds)
-    constant = {(case.driver, case.part, name) for name in case.said} <= NEVER_FALSE
+    constant = {(case.driver, case.part, name) for name in case.written} <= NEVER_FALSE
     assert answer(case, case.fails) is constant
 
 
 def test_every_declared_key_is_tested_here() -> None:
     for name, dialect in DIALECTS.items():
-        asked = {(case.part, key) for case in CASES if case.driver == name for key in case.said}
+        asked = {(case.part, key) for case in CASES if case.driver == name for key in case.written}
         triggers = {key for part, key in asked if part == "trigger"}
         required = {key for part, key in asked if part in ("require", "reject")}
         assert triggers == dialect.trigger.keys() - SAYS_NOTHING - ({"ignore-deletes"} - triggers), name

@@ -164,7 +164,7 @@ def test_what_cannot_be_made_is_left_out_and_the_rest_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wrong"),
+    ("right", "wrong"),
     [
         ("launch-attempts: 5", "resource-limits: {cores: many}"),
         ("launch-attempts: 5", "resource-limits: {cores: [1]}"),
@@ -176,9 +176,9 @@ def test_what_cannot_be_made_is_left_out_and_the_rest_is_there() -> None:
         ("key-name: west", "reuse: perhaps"),
     ],
 )
-def test_a_provider_of_which_no_driver_could_read_the_values_is_left_out(said: str, wrong: str) -> None:
+def test_a_provider_of_which_no_driver_could_read_the_values_is_left_out(right: str, wrong: str) -> None:
     """Launchers and the tenant would otherwise fail on it."""
-    layout = laid_out(SITE.replace(said, wrong))
+    layout = laid_out(SITE.replace(right, wrong))
     assert flattened(layout) == () and any(one.severity == "error" for one in layout.errors)
 
 
@@ -200,16 +200,19 @@ async def test_a_provider_of_which_the_values_are_wrong_stays_as_it_was_and_one_
     await context.mirror.ready()
     place = context.map.nodes.providers("acme").provider("git%2Fops/main").record
 
-    async def told(text: str) -> FlatProvider | None:
+    async def stored_provider(text: str) -> FlatProvider | None:
         for op in provider_ops(context, "acme", laid_out(text)):
             (entry,) = await store.commit([], [op])
             await (context.mirror.reached(entry.path, entry.version) if entry else context.mirror.gone(place.path))
         found = await store.get(place.path)
         return place.decode(found.value) if found is not None else None
 
-    first = await told(SITE)
+    first = await stored_provider(SITE)
     assert first is not None
-    assert await told(SITE.replace("launch-attempts: 5", "launch-attempts: soon").replace("ami-1", "ami-7")) == first
-    assert await told(SITE.replace("ami-1", "ami-7")) != first
-    assert await told("") is None
+    assert (
+        await stored_provider(SITE.replace("launch-attempts: 5", "launch-attempts: soon").replace("ami-1", "ami-7"))
+        == first
+    )
+    assert await stored_provider(SITE.replace("ami-1", "ami-7")) != first
+    assert await stored_provider("") is None
     reading.cancel()

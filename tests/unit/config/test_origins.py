@@ -23,9 +23,9 @@ NOBODY_SETS = {
 }  # fmt: skip
 
 
-def found_at(told: dict[str, Any], path: str) -> Any:
+def found_at(steps: dict[str, Any], path: str) -> Any:
     """Attributes may have dots in the names of their mappings: the longest existing name counts."""
-    value: Any = told
+    value: Any = steps
     names = path.split(".")
     while names:
         size = next(n for n in range(len(names), 0, -1) if ".".join(names[:n]) in value)
@@ -44,20 +44,20 @@ def test_every_attribute_is_explained_as_it_is(case: dict[str, Any]) -> None:
                     check(describe.job(job), explained(made, job.name, FreezeTarget(branch), pipeline, project.project))
 
 
-def check(told: dict[str, Any], found: Any) -> None:
+def check(steps: dict[str, Any], found: Any) -> None:
     assert not found.errors
     explained_paths = set()
     for one in found.attributes:
         explained_paths.add(one.path.split(".")[0])
         if isinstance(one, Elements):
             values = [setting.value for setting in one.settings]
-            assert values == [value for value in told[one.path] if value in values]
+            assert values == [value for value in steps[one.path] if value in values]
         else:
             assert isinstance(one, Attribute)
             if one.path.split(".")[0] not in NOBODY_SETS:
-                assert one.settings[-1].value == found_at(told, one.path), one.path
+                assert one.settings[-1].value == found_at(steps, one.path), one.path
         for setting in one.settings:
             assert setting.origin.line > 0 or not setting.origin.project
             assert 0 <= setting.origin.step <= len(found.variants)
-    set_by_somebody = {key for key, value in told.items() if value != UNSET[key]} - NOBODY_SETS
+    set_by_somebody = {key for key, value in steps.items() if value != UNSET[key]} - NOBODY_SETS
     assert set_by_somebody <= explained_paths

@@ -16,7 +16,7 @@ from tests.tiers import share
 
 from .places import layouts
 
-LETTERS = "ab/\nAé_1 \u0131\u017f"
+CHARACTERS = "ab/\nAé_1 \u0131\u017f"
 ATOMS = st.sampled_from(
     ["a", "b", "ab", "/", ".", "a", r"\d", r"\w", r"\s", r"\W", "[ab]", "[^a]", "[^/]", "é", "A", "[a-é]", "1", r"\n"]
 )
@@ -45,7 +45,7 @@ def wider(inner: st.SearchStrategy[str], *, references: bool = False) -> st.Sear
 
 PATTERNS = st.recursive(ATOMS | EDGES, wider, max_leaves=8)
 FLAGS = st.sampled_from(["", "", "(?i)", "(?s)", "(?m)", "(?a)", "(?is)"])
-SUBJECTS = st.text(alphabet=LETTERS, max_size=8)
+SUBJECTS = st.text(alphabet=CHARACTERS, max_size=8)
 
 
 def python(pattern: str) -> re.Pattern[str] | None:

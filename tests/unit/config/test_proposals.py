@@ -17,7 +17,7 @@ def proposed(made: TenantLayouts, files: dict, own: str = "app", ahead: dict | N
     return made.proposed(texts(made.tenant, {**(ahead or {}), **files}), (project.project, branch or "master"), before)
 
 
-def told(errors) -> list[str]:
+def rows(errors) -> list[str]:
     return [f"{e.severity} {e.project.rpartition('/')[2]}@{e.branch}:{e.line} {e.text}" for e in errors]
 
 
@@ -36,7 +36,7 @@ def test_a_change_of_a_config_project_is_checked_and_not_used() -> None:
     made = layouts({"app": "- project: {gate: {jobs: [noop]}}"})
     layout, errors = proposed(made, {"ops": "- job: {name: base, parent: null, rnu: x}"}, "ops")
     assert layout is made.landed
-    assert told(errors)[0] == "error ops@master:1 a job has no key 'rnu'; did you mean 'run'?"
+    assert rows(errors)[0] == "error ops@master:1 a job has no key 'rnu'; did you mean 'run'?"
 
 
 def test_files_that_a_change_takes_away_are_gone() -> None:
@@ -55,21 +55,21 @@ def test_but_all_errors_of_the_change_s_own_project_and_branch_are_reported() ->
     wrong = "- job: {name: old, rnu: x}\n"
     made = layouts({"app": wrong, "app@stable": wrong})
     _, errors = proposed(made, {"app": wrong + "- job: {name: fine, run: r.yaml}"})
-    assert told(errors) == ["error app@master:1 a job has no key 'rnu'; did you mean 'run'?"]
+    assert rows(errors) == ["error app@master:1 a job has no key 'rnu'; did you mean 'run'?"]
 
 
 def test_errors_that_a_change_causes_elsewhere_are_reported() -> None:
     made = layouts({"lib": "- job: {name: shared, run: r.yaml}", "app": "- project: {gate: {jobs: [shared]}}"})
     _, errors = proposed(made, {"lib": "[]"}, "lib")
-    assert told(errors) == ["error app@master:1 the job 'shared' is not defined; known are base"]
+    assert rows(errors) == ["error app@master:1 the job 'shared' is not defined; known are base"]
 
 
 def test_errors_of_the_chain_ahead_are_reported_there() -> None:
     made = layouts({"lib": "- job: {name: shared, run: r.yaml}", "app": "- project: {gate: {jobs: [shared]}}"})
     _, errors = proposed(made, {"ops": "[]"}, "ops", ahead={"lib": "[]"})
-    assert not any("'shared'" in line for line in told(errors))
+    assert not any("'shared'" in line for line in rows(errors))
     _, again = proposed(made, {"app": "- project: {gate: {jobs: [shared, noop]}}"}, "app", ahead={"lib": "[]"})
-    assert [line for line in told(again) if "'shared'" in line]
+    assert [line for line in rows(again) if "'shared'" in line]
 
 
 def test_a_warning_stops_nothing() -> None:
@@ -102,7 +102,7 @@ def test_semaphores_of_a_proposal_wait_until_it_lands() -> None:
     layout, errors = proposed(made, {"app": "- semaphore: {name: s, max: 9}\n- semaphore: {name: t, max: 3}"})
     assert (dict(layout.semaphores), errors) == ({"s": 2}, ())
     _, errors = proposed(made, {"app": "- semaphore: {name: s, max: many}"})
-    assert told(errors) == ["error app@master:1 max of a semaphore must be a whole number of at least 0, not 'many'"]
+    assert rows(errors) == ["error app@master:1 max of a semaphore must be a whole number of at least 0, not 'many'"]
 
 
 def test_pipelines_do_not_change_before_they_land() -> None:

@@ -302,10 +302,10 @@ def test_what_a_chain_proposes_is_what_it_would_be_anew(acme: Tenant, state: Fil
             differs(made.landed.freeze(pipeline, project.project, branch or "master"), found.graph)
 
 
-def with_untrusted(acme: Tenant, state: Files, whole: Files, cache: ParseCache) -> Layout:
+def with_untrusted(acme: Tenant, state: Files, files: Files, cache: ParseCache) -> Layout:
     """Build the layout from landed files and the chain's proposals for projects whose proposals take effect."""
     takes = {
-        place: said for place, said in whole.items() if place not in CONFIG and is_read(acme, place, proposed=True)
+        place: said for place, said in files.items() if place not in CONFIG and is_read(acme, place, proposed=True)
     }
     return build_layout(acme, branches(acme, {**of_tenant(acme, state), **takes}, cache))
 

@@ -27,10 +27,10 @@ TEXTS = sorted(
         text
         for case in CASES
         if not any(
-            " of hub " in told for told in case.values[0].get("errors", ())
+            " of hub " in text for text in case.values[0].get("errors", ())
         )  # of pipelines, which are checked per tenant
-        for said in case.values[0]["says"].values()
-        for text in (said.values() if isinstance(said, dict) else [said])
+        for part in case.values[0]["says"].values()
+        for text in (part.values() if isinstance(part, dict) else [part])
         if isinstance(text, str)
     }
 )
@@ -102,8 +102,8 @@ def test_a_key_says_what_it_is_for():
     ],
 )
 def test_projects_of_a_tenant(projects: list[Any], good: bool):
-    said = [{"tenant": {"name": "t", "source": {"hub": {"untrusted-projects": projects}}}}]
-    assert TENANT_FILE.is_valid(said) is good
+    document = [{"tenant": {"name": "t", "source": {"hub": {"untrusted-projects": projects}}}}]
+    assert TENANT_FILE.is_valid(document) is good
 
 
 def test_the_tenant_files_of_the_cases():

@@ -18,7 +18,7 @@ from .places import CONNECTIONS, tenant
 CASES = yaml.load((Path(__file__).parent / "cases" / "tenants.yaml").read_text(), yaml.CSafeLoader)
 
 
-def _told(errors: tuple[ConfigError, ...], wanted: list[str]) -> list[str]:
+def _rows(errors: tuple[ConfigError, ...], wanted: list[str]) -> list[str]:
     parts = [line.split(" | ")[-1] for line in wanted] + [""] * len(errors)
     return [f"{e.name} | :{e.line} | {p if p and p in e.text else e.text}" for e, p in zip(errors, parts, strict=False)]
 
@@ -28,12 +28,12 @@ def test_a_rule(case: dict[str, Any]) -> None:
     try:
         found = parse_tenant_file(case["file"], "tenants.yaml", CONNECTIONS)
     except ConfigErrors as errors:
-        assert _told(errors.errors, case["file_errors"]) == case["file_errors"]
+        assert _rows(errors.errors, case["file_errors"]) == case["file_errors"]
         assert errors.errors[0].path == "tenants.yaml"
         return
     assert "file_errors" not in case
     refused = case.get("refused", {})
-    assert {name: _told(errors, refused.get(name, [])) for name, errors in found.refused.items()} == refused
+    assert {name: _rows(errors, refused.get(name, [])) for name, errors in found.refused.items()} == refused
     if "tenant" in case:
         said = msgspec.json.decode(msgspec.json.encode(list(found.tenants.values())[-1]))
         assert {key: said.get(key) for key in case["tenant"]} == case["tenant"]

@@ -29,6 +29,6 @@ def restarts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
         def acted(play: Play, *events: object) -> None:
             act(play, *events)  # type: ignore[arg-type]  # whatever the play gives
-            play.state = known.of(play).kept(play.state)
+            play.state = known.of(play).reloaded(play.state)
 
         monkeypatch.setattr(Play, "act", acted)

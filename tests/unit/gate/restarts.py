@@ -14,13 +14,13 @@ PLACE = Map().tenant("t").pipeline("gate")
 
 
 @dataclass(slots=True)
-class Kept:
+class StoredState:
     """Hold the records of one play."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     before: State = field(default_factory=State)
 
-    def kept(self, state: State) -> State:
+    def reloaded(self, state: State) -> State:
         """Return the state after it was read again; it must be the same."""
         for op in writes(PLACE, self.before, state):
             self._apply(op)
@@ -43,11 +43,11 @@ class Kept:
 class Restarts:
     """Hold the records of every play of one test."""
 
-    _plays: list[tuple[Play, Kept]] = field(default_factory=list)
+    _plays: list[tuple[Play, StoredState]] = field(default_factory=list)
 
-    def of(self, play: Play) -> Kept:
-        for known, kept in self._plays:
+    def of(self, play: Play) -> StoredState:
+        for known, stored in self._plays:
             if known is play:
-                return kept
-        self._plays.append((play, Kept()))
+                return stored
+        self._plays.append((play, StoredState()))
         return self._plays[-1][1]

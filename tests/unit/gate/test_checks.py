@@ -149,7 +149,7 @@ def check_of(asking: Any = "success", *, approved: bool = True) -> Play:
     return play
 
 
-def told(play: Play) -> list[tuple[str, EventKind]]:
+def sent_events(play: Play) -> list[tuple[str, EventKind]]:
     return [(name, event.kind) for name, event in play.sent if event.kind is not EventKind.PARENT_ENQUEUED]
 
 
@@ -158,19 +158,19 @@ def test_its_result_is_stored_and_dependent_pipelines_check_again(ends: str, res
     play = check_of()
     play.ends("A", "unit", ends)
     assert play.change_states[play._key("A")].checks == (PipelineCheck("t", "check", "A" * 40, result),)
-    assert told(play) == [("gate", EventKind.APPROVED)]
+    assert sent_events(play) == [("gate", EventKind.APPROVED)]
 
 
 def test_no_report_claims_an_approval_that_was_not_given() -> None:
     play = check_of(approved=False)
     play.passes("A")
-    assert play.change_states[play._key("A")].checks and told(play) == []
+    assert play.change_states[play._key("A")].checks and sent_events(play) == []
 
 
 def test_results_that_nobody_requires_are_not_stored() -> None:
     play = check_of({"other": "success"})
     play.passes("A")
-    assert play.change_states[play._key("A")].checks == () and told(play) == []
+    assert play.change_states[play._key("A")].checks == () and sent_events(play) == []
 
 
 def test_unrelated_reports_leave_the_stored_result() -> None:

@@ -30,7 +30,7 @@ def passed(play: Play) -> None:
         play.ends(name, job, "SUCCESS")
 
 
-def told(play: Play, name: str) -> list[str]:
+def notes_on(play: Play, name: str) -> list[str]:
     return [report.work.note for report in play.reports if report.work.change.topic == name]
 
 
@@ -79,7 +79,7 @@ def test_each_has_its_jobs_and_they_land_one_repository_after_the_other() -> Non
     assert "lands together with q/master/B, which has landed as" in second.work.note
     play.lands("A")
     assert play.queue == [] and play.ended == {"A": "SUCCESS", "B": "SUCCESS"}
-    assert "lands together with p/master/A, which has landed as" in told(play, "B")[-1]
+    assert "lands together with p/master/A, which has landed as" in notes_on(play, "B")[-1]
 
 
 def test_in_one_repository_they_land_in_one_step() -> None:
@@ -105,7 +105,7 @@ def test_when_a_job_of_one_fails_all_are_rejected_and_each_gets_a_report() -> No
     play.fails("A")
     assert play.queue == [] and play.ended == {"A": "FAILURE", "B": "FAILURE"}
     for name in "AB":
-        assert "- unit of p/master/A" in told(play, name)[-1] and "- unit of q/master/B" in told(play, name)[-1]
+        assert "- unit of p/master/A" in notes_on(play, name)[-1] and "- unit of q/master/B" in notes_on(play, name)[-1]
 
 
 def test_a_conflict_of_one_is_the_conflict_of_all() -> None:
@@ -121,7 +121,7 @@ def test_an_approval_that_is_taken_back_takes_all_out() -> None:
     play.merges()
     play.unapprove("A")
     assert play.queue == [] and play.builds == [] and play.ended == {"A": "FAILURE", "B": "FAILURE"}
-    assert "p/master/A is not approved" in told(play, "B")[-1]
+    assert "p/master/A is not approved" in notes_on(play, "B")[-1]
 
 
 def test_a_withdrawn_change_takes_all_out_and_the_others_get_a_report() -> None:
@@ -129,7 +129,7 @@ def test_a_withdrawn_change_takes_all_out_and_the_others_get_a_report() -> None:
     play.approve("A", "B")
     play.abandon("A")
     assert play.queue == [] and play.ended["B"] == "FAILURE"
-    assert "p/master/A, which must land together with it, was withdrawn" in told(play, "B")[-1]
+    assert "p/master/A, which must land together with it, was withdrawn" in notes_on(play, "B")[-1]
 
 
 def test_a_new_patchset_of_one_takes_all_out_until_it_is_approved() -> None:
@@ -170,7 +170,7 @@ def test_in_check_they_are_tested_as_one_and_both_get_a_report() -> None:
     play.passes("A")
     play.passes("B")
     assert play.queue == [] and play.ended == {"A": "SUCCESS", "B": "SUCCESS"} and play.landing == {}
-    assert "Build succeeded" in told(play, "A")[-1] and "Build succeeded" in told(play, "B")[-1]
+    assert "Build succeeded" in notes_on(play, "A")[-1] and "Build succeeded" in notes_on(play, "B")[-1]
 
 
 def test_what_needs_a_circle_has_it_beneath_itself_in_check_and_behind_it_in_the_gate() -> None:
@@ -256,7 +256,7 @@ def test_a_branch_that_moved_between_two_steps_has_the_rest_tested_again_and_lan
     assert land.work.rest and "q/master/B, which has landed" in land.work.note
     play.lands("A")
     assert play.queue == [] and play.ended["A"] == "SUCCESS"
-    assert "p/master/A, which has landed" in told(play, "B")[-1]
+    assert "p/master/A, which has landed" in notes_on(play, "B")[-1]
 
 
 def test_what_cannot_go_on_stops_with_an_alarm_that_says_which_part_has_landed() -> None:
@@ -264,7 +264,7 @@ def test_what_cannot_go_on_stops_with_an_alarm_that_says_which_part_has_landed()
     play.lands("A", error="hook declined")
     assert play.queue == [] and play.ended["A"] == "MERGE_FAILURE"
     for name in "AB":
-        note = told(play, name)[-1]
+        note = notes_on(play, name)[-1]
         assert "ALARM: changes that depend on each other have landed only in part" in note
         assert f"- q/master/B has landed as {'B' * 40}" in note and "- p/master/A has not landed" in note
     landed = [report.work for report in play.reports if report.work.change.topic == "B"][-1]
@@ -275,7 +275,11 @@ def test_a_withdrawal_between_two_steps_does_not_undo_the_first() -> None:
     play = half(circle())
     play.lands("A", moved=True)
     play.unapprove("A")
-    assert play.queue == [] and "ALARM" in told(play, "B")[-1] and "p/master/A is not approved" in told(play, "A")[-1]
+    assert (
+        play.queue == []
+        and "ALARM" in notes_on(play, "B")[-1]
+        and "p/master/A is not approved" in notes_on(play, "A")[-1]
+    )
 
 
 def test_a_failure_of_what_is_left_is_an_alarm() -> None:
@@ -283,7 +287,7 @@ def test_a_failure_of_what_is_left_is_an_alarm() -> None:
     play.lands("A", moved=True)
     play.merges()
     play.fails("A")
-    assert play.queue == [] and "ALARM" in told(play, "B")[-1]
+    assert play.queue == [] and "ALARM" in notes_on(play, "B")[-1]
 
 
 def test_those_behind_rest_on_all_of_it_or_on_nothing() -> None:

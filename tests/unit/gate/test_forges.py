@@ -41,7 +41,7 @@ def pull(name: str, number: int = 7) -> Change:
     )
 
 
-def told(play: Play, change: Change, happening: ForgeEvent, **details: Any) -> None:  # members of Details
+def deliver(play: Play, change: Change, happening: ForgeEvent, **details: Any) -> None:  # members of Details
     """Deliver an event, after which the forge reports this state of the change."""
     known = play.change_states.get(change.key)
     now = replace(known.details if known and known.details else Details(us=(ME,)), **details)
@@ -63,9 +63,9 @@ LABELED = ForgeEvent("pull_request", "labeled", added=("gate",))
 
 def test_a_change_that_meets_the_requirements_is_enqueued_and_landed() -> None:
     play, change = hub(), pull("A")
-    told(play, change, ForgeEvent("pull_request", "labeled", added=("docs",)), votes=(APPROVED,), labels=("docs",))
+    deliver(play, change, ForgeEvent("pull_request", "labeled", added=("docs",)), votes=(APPROVED,), labels=("docs",))
     assert play.queue == []
-    told(play, change, LABELED, labels=("docs", "gate"))
+    deliver(play, change, LABELED, labels=("docs", "gate"))
     assert play.queue == ["A"]
     play.merges()
     play.passes("A")
@@ -74,7 +74,7 @@ def test_a_change_that_meets_the_requirements_is_enqueued_and_landed() -> None:
 
 def test_an_approval_that_is_dismissed_takes_the_change_out() -> None:
     play, change = hub(), pull("A")
-    told(play, change, LABELED, votes=(APPROVED,))
+    deliver(play, change, LABELED, votes=(APPROVED,))
     play.merges()
     known(play, change, votes=(replace(APPROVED, value="dismissed"),))
     assert play.ended == {"A": "FAILURE"} and "does not meet the requirement review" in play.messages["A"]
@@ -83,16 +83,16 @@ def test_an_approval_that_is_dismissed_takes_the_change_out() -> None:
 def test_a_trigger_may_ask_something_of_the_change() -> None:
     play, change = hub(), pull("A")
     review = ForgeEvent("pull_request_review", "submitted", state="approved")
-    told(play, change, review, votes=(APPROVED,), labels=())
+    deliver(play, change, review, votes=(APPROVED,), labels=())
     assert play.queue == []
-    told(play, change, review, labels=("gate",))
+    deliver(play, change, review, labels=("gate",))
     assert play.queue == ["A"]
 
 
 def test_a_gate_that_requires_its_own_check_and_resets_it_does_not_empty_itself() -> None:
     own = ProgramStatus(ME, "t/gate", "success")
     play, change = hub({"status": [r"headgate\[bot\]:t/gate:success"]}), pull("A")
-    told(play, change, LABELED, statuses=(own,))
+    deliver(play, change, LABELED, statuses=(own,))
     assert play.queue == ["A"]
     known(play, change, statuses=(replace(own, state="pending"),))
     play.merges()
@@ -101,7 +101,7 @@ def test_a_gate_that_requires_its_own_check_and_resets_it_does_not_empty_itself(
 
 def test_a_label_that_the_gate_removes_is_not_required_again() -> None:
     play, change = hub({"label": ["gate"]}, unlabel=["gate"]), pull("A")
-    told(play, change, LABELED, labels=("gate",))
+    deliver(play, change, LABELED, labels=("gate",))
     known(play, change, labels=())
     assert play.queue == ["A"]
 
@@ -112,8 +112,8 @@ def ruled(met: bool | None, *missing: str, bypassed: bool = False) -> tuple[Rule
 
 def test_an_unmet_rule_of_the_forge_is_reported_once_and_waited_for() -> None:
     play, change = hub({}), pull("A")
-    told(play, change, LABELED, rules=ruled(False))
-    told(play, change, LABELED)
+    deliver(play, change, LABELED, rules=ruled(False))
+    deliver(play, change, LABELED)
     assert play.queue == [] and play.ended == {}
     assert [report.work.change.key for report in play.reports] == ["hub/lib#7"], "one report, not one for each event"
     assert "hub/lib#7 needs an approval of a code owner" in play.reports[0].work.note
@@ -128,7 +128,7 @@ def test_an_unmet_rule_of_the_forge_is_reported_once_and_waited_for() -> None:
 def test_rules_that_do_not_stand_in_its_way(rules: tuple[Rule, ...]) -> None:
     """Requirements that are met, undecided, bypassed by our account, or set only by the pipeline itself."""
     play, change = hub({}, label=["verified"]), pull("A")
-    told(play, change, LABELED, rules=rules)
+    deliver(play, change, LABELED, rules=rules)
     assert play.queue == ["A"] and play.reports == []
 
 
@@ -142,26 +142,26 @@ def test_rules_that_do_not_stand_in_its_way(rules: tuple[Rule, ...]) -> None:
 )
 def test_what_the_forge_would_not_merge_is_not_tested(details: dict[str, Any], why: str) -> None:
     play, change = hub({}), pull("A")
-    told(play, change, LABELED, **details)
+    deliver(play, change, LABELED, **details)
     assert play.queue == [] and why in play.reports[0].work.note
 
 
 def test_what_nobody_knows_yet_keeps_nobody_out() -> None:
     play, change = hub({}), pull("A")
-    told(play, change, LABELED, mergeable=None, draft=None, rules=None)
+    deliver(play, change, LABELED, mergeable=None, draft=None, rules=None)
     assert play.queue == ["A"]
 
 
 def test_who_checks_asks_nothing_of_the_forge() -> None:
     play, change = hub({}), pull("A")
     play.pipeline = replace(play.pipeline, manager="independent", lands=())
-    told(play, change, LABELED, rules=ruled(False), draft=True)
+    deliver(play, change, LABELED, rules=ruled(False), draft=True)
     assert play.queue == ["A"]
 
 
 def test_a_retargeted_change_is_the_same_one() -> None:
     play, change = hub({}), pull("A")
-    told(play, change, LABELED)
+    deliver(play, change, LABELED)
     play.merges()
     moved = replace(change, branch="stable", commit="d" * 40)
     play.change_states[change.key] = ChangeState(moved, details=Details())
@@ -172,7 +172,7 @@ def test_a_retargeted_change_is_the_same_one() -> None:
 def test_what_is_proposed_again_as_it_was_stays() -> None:
     """A withdrawal in between is read only then."""
     play, change = hub(), pull("a")
-    told(play, change, LABELED, votes=(APPROVED,), labels=("gate",))
+    deliver(play, change, LABELED, votes=(APPROVED,), labels=("gate",))
     assert [item.change.key for _, item in play.state.items()] == [change.key]
     play.act(TriggerEvent(EventKind.ABANDONED, change, "gone", happening=ForgeEvent("pull_request", "closed")))
     assert [item.change.key for _, item in play.state.items()] == [change.key]
@@ -186,7 +186,7 @@ def test_late_results_of_an_older_patchset_leave_the_newer_one(kind: EventKind) 
     """Events of several changes are read in turn: those of this change may wait until its next head is in the queue."""
     play, old = hub(), pull("a")
     new = replace(old, commit="d" * 40)
-    told(play, new, LABELED, votes=(APPROVED,), labels=("gate",))
+    deliver(play, new, LABELED, votes=(APPROVED,), labels=("gate",))
     play.act(TriggerEvent(kind, old, "late", happening=LABELED))
     assert [item.change.commit for _, item in play.state.items()] == [new.commit] and play.ended == {}
 

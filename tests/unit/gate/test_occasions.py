@@ -27,8 +27,8 @@ def orders(manager: str = "serial", **layout: object) -> Play:
     return play
 
 
-def message(number: int, partition: str = "1", **told: object) -> Change:
-    body = json.dumps({"driver": "queue", "queue": "orders", "id": str(number), **told})
+def message(number: int, partition: str = "1", **fields: object) -> Change:
+    body = json.dumps({"driver": "queue", "queue": "orders", "id": str(number), **fields})
     occasion = Occasion("bus", "orders", partition, str(number), f"orders:{partition}:{number}", body)
     return Change("git", "p", "master", commit=HEAD, ref="refs/heads/master", occasion=occasion)
 

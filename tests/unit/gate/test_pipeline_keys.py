@@ -21,7 +21,7 @@ def play(manager: str = "dependent", **keys: Any) -> Play:
     return made
 
 
-def told(made: Play) -> list[tuple[str, str]]:
+def reported(made: Play) -> list[tuple[str, str]]:
     return [(r.work.change.topic, r.work.note.splitlines()[0]) for r in made.reports]
 
 
@@ -41,14 +41,14 @@ def test_an_enqueued_change_is_reported_and_so_is_its_dequeue() -> None:
     )
     made.approve("A")
     made.act(Dequeue(made._key("A")))
-    assert told(made) == [("A", "gate has you"), ("A", "gone")]
+    assert reported(made) == [("A", "gate has you"), ("A", "gone")]
 
 
 def test_a_change_without_an_enqueue_report_leaves_silently() -> None:
     made = play(reporters={"dequeue": ("git",)})
     made.approve("A")
     made.act(Dequeue(made._key("A")))
-    assert (told(made), made.ended) == ([], {"A": "DEQUEUED"})
+    assert (reported(made), made.ended) == ([], {"A": "DEQUEUED"})
 
 
 def test_messages_of_the_pipeline_begin_the_report() -> None:
@@ -56,7 +56,7 @@ def test_messages_of_the_pipeline_begin_the_report() -> None:
         "independent", failure_message="Alas.", footer_message="Ask us.", start_message="{pipeline.name} begins"
     )
     fail(made, "A")
-    assert [note for _, note in told(made)] == ["gate begins", "Alas."]
+    assert [note for _, note in reported(made)] == ["gate begins", "Alas."]
     assert made.messages["A"].splitlines()[-1] == "Ask us."
 
 
@@ -69,15 +69,15 @@ KINDS = ("success", "failure", "start", "enqueue", "dequeue")
 def test_after_too_many_failures_in_a_row_only_disabled_reporters_report() -> None:
     made = play("independent", disable_after=2, reporters={"failure": ("git",), "start": ("git",)})
     fail(made, "A", "B")
-    assert made.state.disabled and [n for n, _ in told(made)] == ["A", "A", "B", "B"]
+    assert made.state.disabled and [n for n, _ in reported(made)] == ["A", "A", "B", "B"]
     fail(made, "C")
-    assert [n for n, _ in told(made)] == ["A", "A", "B", "B"] and made.ended["C"] == "FAILURE"
+    assert [n for n, _ in reported(made)] == ["A", "A", "B", "B"] and made.ended["C"] == "FAILURE"
 
 
 def test_disabled_reporters_report() -> None:
     made = play("independent", disable_after=1, reporters={"disabled": ("git",)})
     fail(made, "A", "B")
-    assert [n for n, _ in told(made)] == ["B"]
+    assert [n for n, _ in reported(made)] == ["B"]
 
 
 def test_a_success_begins_the_count_anew() -> None:

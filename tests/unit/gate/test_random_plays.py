@@ -33,7 +33,7 @@ from headgate.gate.state.works import (
 from headgate.testing import plays
 from headgate.testing.layouts import PlayLayout
 from tests.tiers import share
-from tests.unit.gate.restarts import Kept
+from tests.unit.gate.restarts import StoredState
 
 SEEDS, ACTS = int(os.environ.get("PLAY_SEEDS", share(60))), 40
 DRAINED_WITHIN = 400
@@ -55,7 +55,7 @@ class Improvised:
 
     chance: random.Random
     play: plays.Play
-    kept: Kept = field(default_factory=Kept)
+    stored: StoredState = field(default_factory=StoredState)
     count: int = 0
     settled: bool = False
 
@@ -81,7 +81,7 @@ class Improvised:
         for event in events:
             self._twice_is_once(event, before)
         self._is_settled()
-        play.state = self.kept.kept(play.state)
+        play.state = self.stored.reloaded(play.state)
 
     def _twice_is_once(self, event: Event, before: object) -> None:
         first, second = list[Action](), list[Action]()
@@ -255,6 +255,6 @@ def test_whatever_happens_a_state_is_settled_and_is_what_was_written(first: int)
                 play.step()
             play.ends_well()
             assert play.play.queue == [], "somebody waits, and nobody is asked for anything"
-            assert not [path for path in play.kept.entries if "/item/" in path], "records are left"
+            assert not [path for path in play.stored.entries if "/item/" in path], "records are left"
         except Exception as error:
             raise AssertionError(f"seed {seed}: {error}") from error

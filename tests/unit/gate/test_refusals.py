@@ -18,7 +18,7 @@ ME = "headgate[bot]"
 ANN, STRANGER = ForgeAccount("ann", permission="write"), ForgeAccount("eve", permission="read")
 APPROVED = Vote(ANN, "review", "approved")
 LABELED = ForgeEvent("pull_request", "labeled", added=("gate",))
-SAID = ForgeEvent("pull_request", "comment", ANN, ("gate it",))
+COMMENTED = ForgeEvent("pull_request", "comment", ANN, ("gate it",))
 
 
 def hub(**reports: Any) -> Play:  # as the pipeline says it
@@ -52,7 +52,7 @@ def known(play: Play, change: Change, **details: Any) -> None:  # members of Det
     play.change_states[change.key] = ChangeState(change, details=replace(now, **details))
 
 
-def told(
+def deliver(
     play: Play,
     change: Change,
     happening: ForgeEvent = LABELED,
@@ -75,13 +75,13 @@ def notes(play: Play, kind: str = "refused") -> list[str]:
 
 def test_all_missing_requirements_are_described_once() -> None:
     play, change = hub(), pull()
-    told(play, change, labels=("wip",))
+    deliver(play, change, labels=("wip",))
     (note,) = notes(play)
     assert "A,AAAAAAAA" in note or "7," in note
     assert "was not enqueued in gate" in note
     assert "review: {type: approved}" in note and "label: gate" in note and "label: wip" in note
-    told(play, change, SAID)
-    told(play, change, ForgeEvent("pull_request_review", "submitted", ANN, state="commented"))
+    deliver(play, change, COMMENTED)
+    deliver(play, change, ForgeEvent("pull_request_review", "submitted", ANN, state="commented"))
     later(play)
     assert len(notes(play)) == 1 and play.queue == [] and play.ended == {}
 
@@ -89,14 +89,14 @@ def test_all_missing_requirements_are_described_once() -> None:
 def test_of_what_is_wanted_together_only_what_is_missing_is_named() -> None:
     play, change = hub(), pull()
     play.pipeline = replace(play.pipeline, require={"hub": {"label": ["gate", "docs"]}})
-    told(play, change, labels=("docs",))
+    deliver(play, change, labels=("docs",))
     (note,) = notes(play)
     assert note.partition("\n\nhttp")[0].endswith("does not meet the requirement label: gate")
 
 
 def test_a_different_missing_requirement_is_reported_again_later() -> None:
     play, change = hub(), pull()
-    told(play, change)
+    deliver(play, change)
     known(play, change, votes=(APPROVED,))
     play.act()
     assert len(notes(play)) == 1, "at most one in a while"
@@ -114,7 +114,7 @@ def test_a_different_missing_requirement_is_reported_again_later() -> None:
 def test_an_author_who_moves_a_label_to_and_fro_makes_one_word_in_a_while() -> None:
     play, change = hub(), pull()
     for number in range(40):
-        told(play, change, SAID, labels=("wip",) if number % 2 else ())
+        deliver(play, change, COMMENTED, labels=("wip",) if number % 2 else ())
     assert len(notes(play)) == 1
     later(play)
     assert len(notes(play)) == 2 and "wip" in notes(play)[-1]
@@ -122,8 +122,8 @@ def test_an_author_who_moves_a_label_to_and_fro_makes_one_word_in_a_while() -> N
 
 def test_an_enqueued_change_is_no_longer_reported_as_refused() -> None:
     play, change = hub(), pull()
-    told(play, change)
-    told(play, change, votes=(APPROVED,), labels=("gate",))
+    deliver(play, change)
+    deliver(play, change, votes=(APPROVED,), labels=("gate",))
     assert play.queue == ["A"] and len(notes(play)) == 1
     (said,) = notes(play, "settled")
     assert said == f"{change.id} is in gate now."
@@ -134,21 +134,21 @@ def test_an_enqueued_change_is_no_longer_reported_as_refused() -> None:
 @pytest.mark.parametrize("kind", ["enqueue", "start"])
 def test_a_refusal_that_another_comment_mentions_is_not_repeated(kind: str) -> None:
     play, change = hub(failure={"hub": ({},)}, **{kind: {"hub": ({},)}}), pull()
-    told(play, change)
-    told(play, change, votes=(APPROVED,), labels=("gate",))
+    deliver(play, change)
+    deliver(play, change, votes=(APPROVED,), labels=("gate",))
     assert play.queue == ["A"] and notes(play, "settled") == [] and play.state.refusals == ()
 
 
 def test_a_change_that_could_be_enqueued_but_is_not_gets_a_report() -> None:
     play, change = hub(), pull()
-    told(play, change)
+    deliver(play, change)
     known(play, change, votes=(APPROVED,), labels=("gate",))
     play.act()
     assert notes(play, "settled") == [], "the event that brings it in may be on its way"
     later(play)
     (said,) = notes(play, "settled")
     assert "nothing keeps" in said.lower() and play.queue == []
-    told(play, change, SAID)
+    deliver(play, change, COMMENTED)
     assert play.queue == ["A"] and notes(play, "settled")[-1] == f"{change.id} is in gate now."
 
 
@@ -174,23 +174,23 @@ def test_nobody_is_nagged_who_tried_nothing(happening: ForgeEvent, kind: EventKi
     play = hub()
     tested = {"success": {"hub": ({"label": "tested"},)}}
     play.pipelines = {"check": replace(play.pipeline, name="check", reports=tested)}
-    told(play, pull(), happening, kind)
+    deliver(play, pull(), happening, kind)
     assert play.reports == [] and play.state.refusals == ()
 
 
 def test_who_puts_on_the_label_that_a_failure_takes_away_is_answered() -> None:
     play = hub(failure={"hub": ({"unlabel": "gate"},)}, success={"hub": ({"merge": True},)})
-    told(play, pull())
-    told(play, pull("B", 8), ForgeEvent("pull_request_review", "submitted", ANN, state="approved"))
+    deliver(play, pull())
+    deliver(play, pull("B", 8), ForgeEvent("pull_request_review", "submitted", ANN, state="approved"))
     assert len(notes(play)) == 1, "of what the pipeline waits for"
-    told(play, pull("C", 9), ForgeEvent("pull_request", "labeled", removed=("gate",)))
+    deliver(play, pull("C", 9), ForgeEvent("pull_request", "labeled", removed=("gate",)))
     assert len(notes(play)) == 1, "that was Headgate"
 
 
 @pytest.mark.parametrize("who", [ANN, ForgeAccount("bob", permission="read"), ForgeAccount("dan"), None])
 def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: ForgeAccount | None) -> None:
     play = hub()
-    told(play, pull(), ForgeEvent("pull_request", "comment", who, ("gate it",)))
+    deliver(play, pull(), ForgeEvent("pull_request", "comment", who, ("gate it",)))
     assert len(notes(play)) == 1
 
 
@@ -203,7 +203,7 @@ def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: ForgeAcco
 )
 def test_with_comments_disabled_nothing_is_reported(reports: Any) -> None:
     play = hub(**reports)
-    told(play, pull())
+    deliver(play, pull())
     assert play.reports == []
 
 
@@ -214,7 +214,7 @@ def test_of_very_many_refusals_some_are_reported_later_and_none_is_lost() -> Non
     assert most <= REFUSALS_MAX
     for number in range(most):
         play._clock = 1_000_000
-        told(play, pull("A", number))
+        deliver(play, pull("A", number))
     assert len(notes(play)) == AT_ONCE_MAX
     later(play)
     assert len(notes(play)) == 2 * AT_ONCE_MAX
@@ -225,7 +225,7 @@ def test_of_very_many_refusals_some_are_reported_later_and_none_is_lost() -> Non
 
 def test_who_is_closed_or_has_landed_is_forgotten_without_a_word() -> None:
     play, change = hub(), pull()
-    told(play, change)
+    deliver(play, change)
     play.change_states[change.key] = replace(play.change_states[change.key], open=False)
     later(play)
     assert len(play.reports) == 1 and play.state.refusals == ()
@@ -233,17 +233,17 @@ def test_who_is_closed_or_has_landed_is_forgotten_without_a_word() -> None:
 
 def test_a_new_patchset_gets_no_report_until_the_next_attempt() -> None:
     play, old, new = hub(), pull("A"), pull("B")
-    told(play, old)
-    told(play, new, PUSHED, EventKind.PROPOSED)
+    deliver(play, old)
+    deliver(play, new, PUSHED, EventKind.PROPOSED)
     later(play)
     assert len(notes(play)) == 1
-    told(play, new, SAID)
+    deliver(play, new, COMMENTED)
     assert [note.split(" was ")[0] for note in notes(play)] == [old.id, new.id]
 
 
 def test_an_additional_rule_of_the_forge_is_reported_with_the_rest() -> None:
     play, change = hub(), pull()
-    told(play, change, rules=(Rule("needs an approval of a code owner", met=False),))
+    deliver(play, change, rules=(Rule("needs an approval of a code owner", met=False),))
     (note,) = notes(play)
     assert "needs an approval of a code owner" in note and "label: gate" in note
 
@@ -253,11 +253,11 @@ def test_an_unmet_dependency_is_reported_once_however_often_somebody_tries() -> 
     second = replace(pull("B", 2), needs=(first.key,))
     known(play, first)
     for _ in range(3):
-        told(play, second, SAID, votes=(APPROVED,), labels=("gate",))
+        deliver(play, second, COMMENTED, votes=(APPROVED,), labels=("gate",))
     (note,) = notes(play)
     assert first.key in note and "will be enqueued once it is" in note
     known(play, first, votes=(APPROVED,), labels=("gate",))
-    told(play, first, SAID)
+    deliver(play, first, COMMENTED)
     assert play.queue == ["A", "B"] and notes(play, "settled") == [f"{second.id} is in gate now."]
 
 

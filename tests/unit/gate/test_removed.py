@@ -23,7 +23,7 @@ def gone(play: Play) -> None:
     play.act()
 
 
-def told(play: Play) -> list[str]:
+def reported_topics(play: Play) -> list[str]:
     return [report.work.change.topic for report in play.reports if WHY[1:] in report.work.note]
 
 
@@ -34,7 +34,7 @@ def test_running_builds_are_cancelled_and_all_changes_get_the_reason() -> None:
     gone(play)
     assert play.builds == [] and play.merging == {} and play.queue == []
     assert play.ended == {"A": "DEQUEUED", "B": "DEQUEUED", "C": "DEQUEUED"}
-    assert told(play) == ["A", "B", "C"]
+    assert reported_topics(play) == ["A", "B", "C"]
     assert "Build canceled." in play.reports[-1].work.note
     assert [action.build for action in play.actions if isinstance(action, Cancel)] == [True]
 
@@ -46,7 +46,7 @@ def test_also_in_check__where_nothing_lands() -> None:
     play.merges("A")
     gone(play)
     assert (play.builds, play.merging, play.state.queues) == ([], {}, ())
-    assert told(play) == ["A", "B"]
+    assert reported_topics(play) == ["A", "B"]
 
 
 @pytest.mark.parametrize("kinds", [(), ("start",)])
@@ -77,7 +77,9 @@ def test_what_does_not_land_then_leaves_as_the_others_did(answer: dict[str, obje
     play.passes("A")
     gone(play)
     play.lands("A", **answer)  # type: ignore[arg-type]  # as of the three cases
-    assert play.queue == [] and play.ended == {"A": "DEQUEUED"} and play.landing == {} and told(play) == ["A"]
+    assert (
+        play.queue == [] and play.ended == {"A": "DEQUEUED"} and play.landing == {} and reported_topics(play) == ["A"]
+    )
 
 
 def circle() -> Play:
@@ -117,7 +119,7 @@ def test_it_takes_several_turns_where_many_leave() -> None:
     assert 0 < len(play.queue) < 25
     for _ in range(3):
         play.act()
-    assert play.queue == [] and len(told(play)) == 25
+    assert play.queue == [] and len(reported_topics(play)) == 25
 
 
 def test_without_a_stored_configuration_nobody_gets_a_report() -> None:

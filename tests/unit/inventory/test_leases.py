@@ -46,9 +46,11 @@ class Shop:
         await self.inventory.apply(ADMIN, [Create(made)])
         return made
 
-    async def ask(self, who: Caller, search: str = "type=runm.provider", hours: float = 1, **said: Any) -> ObjectLease:
-        wait_s = said.pop("wait_s", 0)
-        wanted = ObjectLease("", "", "", "", search, int(hours * HOUR_S), 0, **said)
+    async def ask(
+        self, who: Caller, search: str = "type=runm.provider", hours: float = 1, **fields: Any
+    ) -> ObjectLease:
+        wait_s = fields.pop("wait_s", 0)
+        wanted = ObjectLease("", "", "", "", search, int(hours * HOUR_S), 0, **fields)
         return await self.leasing.ask(who, wanted, wait_s=wait_s)
 
     async def later(self, hours: float) -> None:
@@ -261,7 +263,7 @@ async def test_what_is_hidden_or_of_another_project_is_not_leased() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("fields", "why"),
     [
         ({"hours": 0}, "a lease is for"),
         ({"hours": 24 * 31}, "a lease is for"),
@@ -274,11 +276,11 @@ async def test_what_is_hidden_or_of_another_project_is_not_leased() -> None:
         ({"note": "x" * 2_000}, "at most"),
     ],
 )
-async def test_impossible_leases_are_refused_with_a_reason(said: dict[str, Any], why: str) -> None:
+async def test_impossible_leases_are_refused_with_a_reason(fields: dict[str, Any], why: str) -> None:
     async with a_shop() as shop:
         await shop.put("m", memory="64")
         with pytest.raises(Invalid, match=why):
-            await shop.ask(ALICE, **said)
+            await shop.ask(ALICE, **fields)
 
 
 @pytest.mark.parametrize(
@@ -301,12 +303,12 @@ async def test_a_quota_that_cannot_be_is_refused(quota: Quota, why: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("said", "most"), [({}, 2), ({"leases": "0"}, 0), ({"leases": "3"}, 3), ({"leases": "20%"}, 1)]
+    ("properties", "most"), [({}, 2), ({"leases": "0"}, 0), ({"leases": "3"}, 3), ({"leases": "20%"}, 1)]
 )
-async def test_people_have_a_share_of_what_builds_have(said: dict[str, str], most: int) -> None:
+async def test_people_have_a_share_of_what_builds_have(properties: dict[str, str], most: int) -> None:
     async with a_shop() as shop:
         await shop.inventory.admin.set_provider_type(ADMIN, ProviderType("static"))
-        await shop.put("racks", kind="static", **said)
+        await shop.put("racks", kind="static", **properties)
         for number in range(5):
             await shop.put(f"m{number}", project="blue", provider="racks")
         if not most:

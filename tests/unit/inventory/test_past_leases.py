@@ -70,7 +70,7 @@ def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[Obj
             assert all(one.begun_ms < other.ended_ms for one in own for other in own if one.id != other.id)
 
 
-async def kept(store: Store) -> list[ObjectLease]:
+async def stored_leases(store: Store) -> list[ObjectLease]:
     places = InventoryMap().leases.past
     return [places("_").record.decode(entry.value) for entry in await store.list(places.path)]
 
@@ -82,13 +82,13 @@ async def test_past_leases_are_limited_in_number_and_age() -> None:
         user = ("ann", "bob", "eve")[number % 3]
         ended_ms = number * DAY_MS // 10
         await store.commit([], [past.put(a_past(number, user, ended_ms - 1_000, ended_ms))])
-    before = {user: spent(await kept(store), user, "", 9 * DAY_MS) for user in ("ann", "bob", "eve")}
+    before = {user: spent(await stored_leases(store), user, "", 9 * DAY_MS) for user in ("ann", "bob", "eve")}
     await past.trim(now_ms)
-    left = await kept(store)
+    left = await stored_leases(store)
     assert min(one.ended_ms for one in left) >= 9 * DAY_MS and len(left) == 100
     await store.commit([], [past.put(a_past(1_000, "ann", now_ms, now_ms))])
     await past.trim(now_ms + TRIM_INTERVAL_MS - 1)
-    assert len(await kept(store)) == 101, "not again at once"
+    assert len(await stored_leases(store)) == 101, "not again at once"
     await past.trim(now_ms + TRIM_INTERVAL_MS)
     assert len(await past.since(0)) == 100
     assert all(spent(left, user, "", 9 * DAY_MS) >= before[user] for user in before)
@@ -100,7 +100,7 @@ async def test_where_everybody_had_one_the_oldest_go() -> None:
     for number in range(15):
         await store.commit([], [past.put(a_past(number, f"user{number}", number, number + 1))])
     await past.trim(TRIM_INTERVAL_MS)
-    assert [one.user for one in await kept(store)] == [f"user{number}" for number in range(5, 15)]
+    assert [one.user for one in await stored_leases(store)] == [f"user{number}" for number in range(5, 15)]
 
 
 @pytest.mark.heavy
@@ -117,7 +117,7 @@ async def test_who_leases_for_a_second_again_and_again_has_not_spent_less_for_it
             await shop.later(2 / 3_600)
             assert await shop.state(lease) == ENDED
         await shop.later(1)
-        assert len(await kept(shop.inventory.facts.store)) <= 20 + 30, "those of the last minute come on top"
+        assert len(await stored_leases(shop.inventory.facts.store)) <= 20 + 30, "those of the last minute come on top"
         with pytest.raises(Unmet, match="quota each"):
             await shop.ask(ALICE, hours=24)
         assert (await shop.ask(ALICE, hours=1)).state != HELD, "more than nine hours were spent"
@@ -132,7 +132,7 @@ async def test_hours_of_a_property_include_returned_entire_objects() -> None:
         held = await shop.ask(ALICE, hours=9)
         await shop.later(9)
         assert await shop.state(held) == ENDED
-        (past,) = await kept(shop.inventory.facts.store)
+        (past,) = await stored_leases(shop.inventory.facts.store)
         assert past.properties == {"memory": "64"}, "and nothing else of the machine"
         assert (await shop.ask(ALICE, hours=2)).state != HELD, "9 of 10 hours were spent"
         assert (await shop.ask(ALICE, hours=0.9)).state == HELD

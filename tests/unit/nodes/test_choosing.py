@@ -15,9 +15,9 @@ from headgate.services.nodes.machines.choice import Choosing, Later, Never, Node
 from headgate.services.nodes.machines.demand import NodeSurvey
 
 
-def label(name: str, **said: Any) -> FlatLabel:
-    most = said.pop("most", -1)
-    return FlatLabel(name, {"name": name, **said}, {}, {}, 0, most, name)
+def label(name: str, **settings: Any) -> FlatLabel:
+    most = settings.pop("most", -1)
+    return FlatLabel(name, {"name": name, **settings}, {}, {}, 0, most, name)
 
 
 def provider(name: str, *labels: str | FlatLabel, instances: float = 9.0, connection: str = "") -> FlatProvider:
@@ -60,8 +60,8 @@ def site(
     )
 
 
-def serve(of: NodeSurvey, asked: NodeRequest, wait: NodeWait | None = None) -> NodePlan | Never | Later:
-    return Choosing(of).serve(asked, wait)
+def serve(of: NodeSurvey, request: NodeRequest, wait: NodeWait | None = None) -> NodePlan | Never | Later:
+    return Choosing(of).serve(request, wait)
 
 
 def where(found: NodePlan | Never | Later) -> list[str]:

@@ -23,18 +23,18 @@ from tests.unit.nodes.test_waiting import ask
 
 
 class Failing:
-    """Let builds end as `result` says; `kept` lists those that are held."""
+    """Let builds end as `result` says; `held` lists those that are held."""
 
     def __init__(self, result: str = "FAILURE") -> None:
-        self.result, self.kept, self.machines = result, set[str](), set[str]()
-        self.said: dict[str, str] = {}
+        self.result, self.held, self.machines = result, set[str](), set[str]()
+        self.answers: dict[str, str] = {}
         """Build -> message for people."""
 
     async def keep(self, builds: Collection[str], machines: Collection[str]) -> None:
-        self.kept, self.machines = set(builds), set(machines)
+        self.held, self.machines = set(builds), set(machines)
 
     async def run(self, spec: BuildSpec, state: RepoState, cancel: asyncio.Event, contact: Contact) -> BuildOutcome:
-        self.said[spec.build] = await contact.hold(
+        self.answers[spec.build] = await contact.hold(
             self.result, f"/builds/{spec.build}", ["own"] if not spec.hosts else []
         )
         return BuildOutcome(build=spec.build, result=self.result)
@@ -85,16 +85,16 @@ async def test_a_failed_build_is_held_with_its_machine_until_its_time_is_over(si
         await asyncio.sleep(60)
         (held,) = at.builds
         assert (held.build, held.executor, held.directory, held.machines) == ("b1", "host", "/builds/b1", ("m1",))
-        assert at.runner.kept == {"b1"} and await held_in_store(site.context) == {"b1"}
-        assert "to look at it" in at.runner.said["b1"] and "m1" in at.runner.said["b1"]
-        assert states(site.claims) == [("m1", "ready")] and "clean m1" not in site.provider.said
+        assert at.runner.held == {"b1"} and await held_in_store(site.context) == {"b1"}
+        assert "to look at it" in at.runner.answers["b1"] and "m1" in at.runner.answers["b1"]
+        assert states(site.claims) == [("m1", "ready")] and "clean m1" not in site.provider.calls
         await ask(site.context, "b2", "debian")  # other requests for the machine wait
         await asyncio.sleep(60)
-        assert "b2" not in at.runner.said and states(site.claims) == [("m1", "ready")]
+        assert "b2" not in at.runner.answers and states(site.claims) == [("m1", "ready")]
         await asyncio.sleep(600)
         assert at.builds == [replace(held, over=True)]
-        assert at.runner.kept == set() and at.runner.said["b2"] == ""
-        assert site.provider.said.index("clean m1") < site.provider.said.index("prepare m1", 1)
+        assert at.runner.held == set() and at.runner.answers["b2"] == ""
+        assert site.provider.calls.index("clean m1") < site.provider.calls.index("prepare m1", 1)
 
 
 @on_site
@@ -104,10 +104,10 @@ async def test_what_is_held_is_given_back_when_the_request_goes(site: Site) -> N
         await at.wants()
         await ask(site.context, "b1", "debian")
         await asyncio.sleep(10)
-        assert at.runner.kept == {"b1"} and states(site.claims) == [("m1", "ready")]
+        assert at.runner.held == {"b1"} and states(site.claims) == [("m1", "ready")]
         await site.store.commit([], [site.context.map.hold_requests("1").record.delete()])
         await asyncio.sleep(10)
-        assert at.runner.kept == set() and site.claims == []
+        assert at.runner.held == set() and site.claims == []
 
 
 @on_site
@@ -116,11 +116,11 @@ async def test_successful_or_unrequested_builds_are_not_held(site: Site) -> None
         async with At(site, result) as at:
             await at.wants()
             await ask(site.context, f"b-{result}")
-            assert at.builds == [] and at.runner.said == {f"b-{result}": ""} and at.runner.kept == set()
+            assert at.builds == [] and at.runner.answers == {f"b-{result}": ""} and at.runner.held == set()
     async with At(site) as at:
         await at.wants(job="another")
         await ask(site.context, "b5")
-        assert at.builds == [] and at.runner.said == {"b5": ""}
+        assert at.builds == [] and at.runner.answers == {"b5": ""}
 
 
 @on_site
@@ -129,12 +129,12 @@ async def test_as_many_are_held_as_requested_and_as_the_executor_allows(site: Si
         await at.wants("1", count=1)
         for number in range(2):
             await ask(site.context, f"b{number}")
-        assert [build.build for build in at.builds] == ["b0"] and at.runner.said["b1"] == ""
+        assert [build.build for build in at.builds] == ["b0"] and at.runner.answers["b1"] == ""
         await at.wants("2", count=5)
         for number in range(2, 5):
             await ask(site.context, f"b{number}")
         assert [build.build for build in at.builds] == ["b0", "b2"]
-        assert "held_builds_max" in at.runner.said["b4"] and at.runner.kept == {"b0", "b2"}
+        assert "held_builds_max" in at.runner.answers["b4"] and at.runner.held == {"b0", "b2"}
         assert at.runner.machines == {"own"}, "machines of the executor's own are given to nobody"
 
 
@@ -149,9 +149,9 @@ async def test_who_is_started_again_knows_what_is_held(site: Site) -> None:
     assert states(site.claims) == [("m1", "ready")]
     async with At(site) as again:
         await asyncio.sleep(1)
-        assert again.runner.kept == {"b1"}
+        assert again.runner.held == {"b1"}
         await asyncio.sleep(600)
-        assert again.runner.kept == set() and site.claims == []
+        assert again.runner.held == set() and site.claims == []
 
 
 @on_site
@@ -160,7 +160,7 @@ async def test_a_damaged_request_keeps_nobody_from_holding(site: Site) -> None:
         await at.wants("2")
         await site.store.commit([], [Put(site.context.map.hold_requests("1").record.path, b"{")])
         await ask(site.context, "b1")
-        assert [build.build for build in at.builds] == ["b1"] and at.runner.kept == {"b1"}
+        assert [build.build for build in at.builds] == ["b1"] and at.runner.held == {"b1"}
         await site.store.commit([], [site.context.map.hold_requests("1").record.delete()])
 
 

@@ -55,20 +55,20 @@ class Fake:
         self.stuck: set[str] = set()
         self.silent: set[str] = set()
         """Machines that do not answer probes."""
-        self.said: list[str] = []
+        self.calls: list[str] = []
         self.probed: list[tuple[str, float]] = []
         """Probed machines and times."""
         self.slow: set[str] = set()
         self.probing = self.most = 0
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
-        self.said.append(f"prepare {machine.name}")
+        self.calls.append(f"prepare {machine.name}")
         if machine.name in self.down:
             raise MachineUnusable(f"{machine.name} is down")
         return {"ansible_host": machine.properties["address"]}
 
     async def clean(self, machine: Machine) -> None:
-        self.said.append(f"clean {machine.name}")
+        self.calls.append(f"clean {machine.name}")
         if machine.name in self.stuck:
             raise MachineUnusable(f"{machine.name} is stuck")
 
@@ -206,7 +206,7 @@ async def test_a_build_has_the_nodes_it_asks_for(site: Site) -> None:
             ("m1", "ready", "n0", "p"), ("m2", "ready", "n1", "p"),
         ]  # fmt: skip
     await site.quiet()
-    assert sorted(site.provider.said) == ["clean m1", "clean m2", "prepare m1", "prepare m2"]
+    assert sorted(site.provider.calls) == ["clean m1", "clean m2", "prepare m1", "prepare m2"]
 
 
 @on_site
@@ -224,7 +224,7 @@ async def test_a_machine_serves_one_build_at_a_time_in_order(site: Site) -> None
     await asyncio.gather(one("a"), one("b"), one("c"))
     assert order == ["a", "a", "b", "b", "c", "c"]
     await site.quiet()
-    assert site.provider.said == ["prepare m1", "clean m1"] * 3
+    assert site.provider.calls == ["prepare m1", "clean m1"] * 3
 
 
 @on_site
@@ -238,8 +238,8 @@ async def test_a_machine_that_appears_is_used_at_once(site: Site) -> None:
         assert await waiting == ["m2"]
 
 
-async def _once(site: Site, *labels: str, **said: Any) -> list[str]:
-    async with site.build(*labels, **said) as hosts:
+async def _once(site: Site, *labels: str, **settings: Any) -> list[str]:
+    async with site.build(*labels, **settings) as hosts:
         return [host["headgate_machine"] for host in hosts.values()]
 
 
@@ -348,7 +348,7 @@ async def test_a_machine_deleted_meanwhile_is_cleaned(site: Site) -> None:
     async with site.build("debian"):
         await site.inventory.apply(ROOT, [Remove(_uuid("m1"))])
     await site.quiet()
-    assert site.provider.said[-1] == "clean m1"
+    assert site.provider.calls[-1] == "clean m1"
 
 
 @on_site

@@ -74,7 +74,7 @@ def listed(provider: FlatProvider) -> dict[str, list[MadeNode]]:
     return found
 
 
-async def told(node: MadeNode) -> dict[str, Any]:
+async def host_of(node: MadeNode) -> dict[str, Any]:
     made = await connect(STATIC, CloudDriverOptions("racks", {}, None)).advance(wanted_of(node), {})  # type: ignore[arg-type]
     assert isinstance(made, Made) and made.host is not None
     return {**made.host, "about": made.about}
@@ -83,7 +83,7 @@ async def told(node: MadeNode) -> dict[str, Any]:
 async def test_a_machine_is_reached_as_it_and_its_image_say() -> None:
     by = listed(lab())
     assert [len(by[name]) for name in ("h0", "h1", "h2")] == [1, 1, 2]
-    own, plain, windows = [await told(by[name][0]) for name in ("h1", "h0", "h2")]
+    own, plain, windows = [await host_of(by[name][0]) for name in ("h1", "h0", "h2")]
     assert (own["ansible_host"], own["ansible_port"], own["ansible_user"]) == ("192.0.2.1", 2222, "root")
     assert own["headgate_host_key"] == KEY and own["ansible_python_interpreter"] == "/usr/bin/python3"
     assert (plain["ansible_host"], plain["ansible_port"], plain["ansible_user"]) == ("h0", 22, "zuul")
@@ -95,7 +95,7 @@ async def test_a_machine_is_reached_as_it_and_its_image_say() -> None:
 async def test_an_unlisted_machine_is_reported() -> None:
     lost = replace(listed(lab())["h0"][0], settings={"label": {}, "image": {}, "flavor": {}, "provider": {}})
     with pytest.raises(LaunchFailed, match="does not list"):
-        await told(lost)
+        await host_of(lost)
 
 
 def test_another_port_is_another_machine_and_a_slot_has_a_number() -> None:

@@ -17,25 +17,25 @@ from tests.unit.nodes.test_slots import NOW_MS, machine, packed
 LATE_MS = int(NOW_MS + 1000 * IDLE_S)
 
 
-def kept(several: list[FlatProvider], many: int) -> list[FlatProvider]:
+def with_min_ready(several: list[FlatProvider], many: int) -> list[FlatProvider]:
     """Keep this many of the first label of each ready."""
     return [replace(one, labels=(replace(one.labels[0], min_ready=many), *one.labels[1:])) for one in several]
 
 
-def pools(several: list[FlatProvider], *nodes: MadeNode, asked: str = "") -> ReadyPools:
+def pools(several: list[FlatProvider], *nodes: MadeNode, label: str = "") -> ReadyPools:
     choosing = Choosing(site(several, *nodes))
-    if asked:
-        assert isinstance(choosing.serve(request("r", asked), None), Later)
+    if label:
+        assert isinstance(choosing.serve(request("r", label), None), Later)
     seen = SeenMachines({"t": several}, {one.id: one for one in nodes}, {}, {}, {})
     return ReadyPools(seen, Fate(seen, NodeState(frozenset(), (), {}, ()), NOW_MS), choosing)
 
 
-def lacking(several: list[FlatProvider], *nodes: MadeNode, asked: str = "") -> list[str]:
-    return [make.provider.name for _, make in pools(several, *nodes, asked=asked).lacking()]
+def lacking(several: list[FlatProvider], *nodes: MadeNode, label: str = "") -> list[str]:
+    return [make.provider.name for _, make in pools(several, *nodes, label=label).lacking()]
 
 
 def test_what_is_lacking_is_made_at_the_first_provider_that_has_room() -> None:
-    two = kept([provider("a", "small", instances=2), provider("b", "small")], 3)
+    two = with_min_ready([provider("a", "small", instances=2), provider("b", "small")], 3)
     assert lacking(two) == ["a", "a", "b"]
     assert lacking(two, node("x", "b", "small"), node("y", "a", "small", "in-use", request="o")) == ["a", "b"]
     assert lacking(two, node("x", "a", "small", digest="before")) == ["a", "b", "b"], "it is of something else"
@@ -62,24 +62,24 @@ def labels_of(several: list[FlatProvider], *nodes: MadeNode) -> list[str]:
 
 
 def test_no_more_machines_stay_ready_than_a_label_may_have() -> None:
-    assert lacking(kept([provider("a", label("few", most=2))], 5)) == ["a", "a"]
+    assert lacking(with_min_ready([provider("a", label("few", most=2))], 5)) == ["a", "a"]
 
 
 def test_none_are_made_where_somebody_waits_for_the_room() -> None:
-    one = kept([provider("a", "small", "large", instances=2)], 2)
+    one = with_min_ready([provider("a", "small", "large", instances=2)], 2)
     busy = [node(f"x{n}", "a", "large", "in-use", request="o") for n in range(2)]
-    assert lacking(one, *busy, asked="large") == []
+    assert lacking(one, *busy, label="large") == []
 
 
 def test_slots_count_each_and_come_with_their_machine() -> None:
-    one = kept([packed(slots=2)], 3)
+    one = with_min_ready([packed(slots=2)], 3)
     assert lacking(one) == ["a", "a"]
     assert lacking(one, *machine(packed(slots=2), "ready", "in-use:o")) == ["a"]
 
 
 def test_long_unused_machines_beyond_the_ready_ones_are_deleted() -> None:
     several = [node(f"x{n}", "a", "small", since_ms=NOW_MS, requested_ms=n) for n in range(3)]
-    found = pools(kept([provider("a", "small")], 1), *several)
+    found = pools(with_min_ready([provider("a", "small")], 1), *several)
     assert list(found.lacking()) == []
     assert [one.id for one in found.idle(LATE_MS)] == ["x1", "x2"]
     assert list(found.idle(LATE_MS - 60_000)) == []

@@ -52,7 +52,7 @@ async def test_a_build_waits_until_a_machine_answers_again(site: Site) -> None:
     assert await known(site, "a") == (True, "a does not answer", True)
     build = asyncio.ensure_future(once(site, "debian"))
     await asyncio.sleep(10 * INTERVAL_S)
-    assert not build.done() and not site.provider.said, "it is not even tried, and the build does not fail"
+    assert not build.done() and not site.provider.calls, "it is not even tried, and the build does not fail"
     site.provider.silent.clear()
     assert await build == ["a"]
     assert await known(site, "a") == (False, "", True)
@@ -179,15 +179,15 @@ async def test_dead_machines_without_number_do_not_keep_a_living_one_unprobed(si
     assert all([(await known(site, name))[0] for name in dead]) and not (await known(site, "a"))[0]
 
 
-@pytest.mark.parametrize(("said", "found"), [("", 60.0), ("5", 5.0), ("86400", 86_400.0), ("7.5", 7.5)])
-def test_intervals(said: str, found: float) -> None:
-    assert interval_s(said, 60.0) == found
+@pytest.mark.parametrize(("text", "found"), [("", 60.0), ("5", 5.0), ("86400", 86_400.0), ("7.5", 7.5)])
+def test_intervals(text: str, found: float) -> None:
+    assert interval_s(text, 60.0) == found
 
 
-@pytest.mark.parametrize("said", ["0", "4.9", "86401", "5m", "-60", "nan", "1e9"])
-def test_intervals_that_cannot_be(said: str) -> None:
+@pytest.mark.parametrize("text", ["0", "4.9", "86401", "5m", "-60", "nan", "1e9"])
+def test_intervals_that_cannot_be(text: str) -> None:
     with pytest.raises(ValueError, match="from 5 to 86400"):
-        interval_s(said, 60.0)
+        interval_s(text, 60.0)
 
 
 def test_since_when_is_the_moment_it_turned() -> None:

@@ -20,8 +20,8 @@ from tests.unit.nodes.test_choosing import label, node, provider, request, serve
 NOW_MS = 1_000_000
 
 
-def packed(slots: int = 3, instances: float = 9.0, **said: Any) -> FlatProvider:
-    return provider("a", label("packed", slots=slots, **said), "small", instances=instances)
+def packed(slots: int = 3, instances: float = 9.0, **settings: Any) -> FlatProvider:
+    return provider("a", label("packed", slots=slots, **settings), "small", instances=instances)
 
 
 def machine(of: FlatProvider, *states: str, state: str = SLOT_HOST) -> list[MadeNode]:

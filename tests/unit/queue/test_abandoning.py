@@ -18,7 +18,7 @@ class Runner:
         await asyncio.Event().wait()
 
 
-def times_told(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) -> list[float]:
+def cancellation_times(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) -> list[float]:
     """Record the cancellations of a job that takes the first one for its own, as a worker leaves, is cancelled again,
     and loses its session."""
     told = list[float]()
@@ -47,12 +47,12 @@ def times_told(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) ->
 
 
 def test_a_job_that_takes_one_cancellation_for_its_own_hears_of_the_next() -> None:
-    assert times_told(leave_s=5, signal_s=10, lost_s=50) == [5, 10]
+    assert cancellation_times(leave_s=5, signal_s=10, lost_s=50) == [5, 10]
 
 
 def test_it_hears_of_the_end_of_the_session() -> None:
-    assert times_told(leave_s=5, lost_s=50) == [5, 50]
+    assert cancellation_times(leave_s=5, lost_s=50) == [5, 50]
 
 
 def test_a_session_lost_before_is_reported_as_that_alone() -> None:
-    assert times_told(leave_s=5, lost_s=2) == [5]
+    assert cancellation_times(leave_s=5, lost_s=2) == [5]

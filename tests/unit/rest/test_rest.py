@@ -106,7 +106,7 @@ async def refused(how: str) -> None:
 
 
 @get("/whole/{kind:str}")
-async def whole(kind: str) -> Response[Any]:
+async def respond(kind: str) -> Response[Any]:
     answers: dict[str, Response[Any]] = {
         "not-modified": Response(None, status_code=304, headers={"ETag": '"a"'}),
         "own": Response(b"x", media_type="image/svg+xml", headers={"X-Shared": "own"}),
@@ -116,7 +116,7 @@ async def whole(kind: str) -> Response[Any]:
     return answers[kind]
 
 
-HTTP = (one, rest, offset, wanted, raw, larger, gone, nothing, refused, whole)
+HTTP = (one, rest, offset, wanted, raw, larger, gone, nothing, refused, respond)
 
 
 def application(*handlers: Any, **more: Any) -> WebApplication:
@@ -130,7 +130,7 @@ class Answered(msgspec.Struct):
     body: bytes = b""
 
 
-async def asked(
+async def answer_to(
     app: WebApplication,
     method: str,
     path: str,
@@ -164,13 +164,13 @@ async def asked(
 
 async def test_a_function_gets_what_its_signature_names() -> None:
     app = application()
-    told = await asked(app, "GET", "//one/a b/", query=b"q=1&q=2")
+    told = await answer_to(app, "GET", "//one/a b/", query=b"q=1&q=2")
     assert msgspec.json.decode(told.body) == ["shared", "GET", "a b", "1"]
-    assert (await asked(app, "GET", "/rest")).body == b"none"
-    assert (await asked(app, "GET", "/rest/a//b/")).body == b"/a/b"
-    assert (await asked(app, "GET", "/offset")).body == b"0"
-    assert (await asked(app, "GET", "/offset", query=b"offset=-5")).body == b"-5"
-    made = await asked(app, "POST", "/wanted/x", b'{"name": ', b'"a", "count": "3"}')
+    assert (await answer_to(app, "GET", "/rest")).body == b"none"
+    assert (await answer_to(app, "GET", "/rest/a//b/")).body == b"/a/b"
+    assert (await answer_to(app, "GET", "/offset")).body == b"0"
+    assert (await answer_to(app, "GET", "/offset", query=b"offset=-5")).body == b"-5"
+    made = await answer_to(app, "POST", "/wanted/x", b'{"name": ', b'"a", "count": "3"}')
     assert (made.status, msgspec.json.decode(made.body)["count"]) == (201, 3)
 
 
@@ -187,7 +187,7 @@ WRONG = (
 
 @pytest.mark.parametrize(("body", "why"), WRONG)
 async def test_what_is_wrong_with_a_body_is_named_by_its_part(body: bytes, why: str) -> None:
-    told = await asked(application(answers=HANDLERS), "POST", "/wanted/x", body, query=b"a=b")
+    told = await answer_to(application(answers=HANDLERS), "POST", "/wanted/x", body, query=b"a=b")
     text = f"Validation failed for POST /wanted/x?a=b; {why}"
     assert (told.status, msgspec.json.decode(told.body)) == (400, {"error": "Bad Request", "description": text})
 
@@ -204,12 +204,12 @@ async def test_what_is_wrong_with_a_body_is_named_by_its_part(body: bytes, why: 
 )
 async def test_a_body_that_is_no_json_is_refused(body: bytes, why: str) -> None:
     app = WebApplication(HTTP, [Common("")], answers=HANDLERS)
-    told = await asked(app, "POST", "/wanted/x", body)
+    told = await answer_to(app, "POST", "/wanted/x", body)
     assert told.status == 400 and msgspec.json.decode(told.body)["description"].startswith(why)
 
 
 async def test_a_wrong_number_in_the_query_is_named() -> None:
-    told = await asked(application(answers=HANDLERS), "GET", "/offset", query=b"offset=x")
+    told = await answer_to(application(answers=HANDLERS), "GET", "/offset", query=b"offset=x")
     assert msgspec.json.decode(told.body)["description"].endswith("; offset: Expected `int`, got `str`")
 
 
@@ -220,7 +220,7 @@ async def test_a_body_is_bounded_with_and_without_a_declared_length(announced: b
         for size, status in ((most, 200), (most + 1, 413)):
             body = b"x" * size
             headers = [("content-length", str(size))] if announced else []
-            told = await asked(app, "PUT", path, body[: size // 2], body[size // 2 :], headers=headers)
+            told = await answer_to(app, "PUT", path, body[: size // 2], body[size // 2 :], headers=headers)
             assert told.status == status, (path, size)
 
 
@@ -237,19 +237,19 @@ async def test_a_length_beyond_the_bounds_is_refused_before_anything_is_read() -
     scope = {"type": "http", "method": "PUT", "path": "/raw", "headers": headers}
     await app(scope, receive, send)
     assert not read
-    assert (await asked(app, "PUT", "/raw", headers=[("content-length", "-5")])).status == 400
+    assert (await answer_to(app, "PUT", "/raw", headers=[("content-length", "-5")])).status == 400
 
 
 async def test_unknown_addresses_and_methods() -> None:
     app = application()
-    assert (await asked(app, "GET", "/none")).status == 404
-    assert (await asked(app, "GET", "/one")).status == 404
-    assert (await asked(app, "GET", "/one/a/b")).status == 404
-    wrong = await asked(app, "PATCH", "/raw")
+    assert (await answer_to(app, "GET", "/none")).status == 404
+    assert (await answer_to(app, "GET", "/one")).status == 404
+    assert (await answer_to(app, "GET", "/one/a/b")).status == 404
+    wrong = await answer_to(app, "PATCH", "/raw")
     assert (wrong.status, wrong.headers["allow"]) == (405, "OPTIONS, PUT")
-    told = await asked(app, "OPTIONS", "/raw")
+    told = await answer_to(app, "OPTIONS", "/raw")
     assert (told.status, told.body, told.headers) == (204, b"", {"allow": "OPTIONS, PUT", "x-shared": "*"})
-    assert (await asked(app, "GET", "/offset", headers=[("host", "a b")])).status == 400
+    assert (await answer_to(app, "GET", "/offset", headers=[("host", "a b")])).status == 400
 
 
 async def test_exceptions_are_answered_and_logged() -> None:
@@ -259,7 +259,7 @@ async def test_exceptions_are_answered_and_logged() -> None:
         told.append(f"{type(error).__name__} {scope['path_params']}")
 
     app = application(refused=note)
-    found = [await asked(app, "GET", f"/refused/{how}") for how in ("not-found", "later", "fault")]
+    found = [await answer_to(app, "GET", f"/refused/{how}") for how in ("not-found", "later", "fault")]
     assert [one.status for one in found] == [404, 503, 500]
     assert found[0].body == b'{"status_code":404,"detail":"there is none"}'
     assert found[1].headers["retry-after"] == "1"
@@ -272,19 +272,19 @@ async def test_a_guard_runs_before_a_body_is_read() -> None:
     async def never(connection: Any, handler: Any) -> None:
         raise HTTPException(f"not {handler.name}", status_code=403)
 
-    assert (await asked(application(guard=never), "POST", "/wanted/x", b"{")).status == 403
+    assert (await answer_to(application(guard=never), "POST", "/wanted/x", b"{")).status == 403
 
 
 async def test_answers_have_the_form_of_what_is_returned() -> None:
     app = application()
-    assert (await asked(app, "GET", "/nothing")).body == b"null"
-    none = await asked(app, "DELETE", "/gone")
+    assert (await answer_to(app, "GET", "/nothing")).body == b"null"
+    none = await answer_to(app, "DELETE", "/gone")
     assert (none.status, none.body, none.headers) == (204, b"", {"x-shared": "*"})
-    same = await asked(app, "GET", "/whole/not-modified")
+    same = await answer_to(app, "GET", "/whole/not-modified")
     assert (same.status, same.body, same.headers) == (304, b"", {"etag": '"a"', "x-shared": "*"})
-    own = await asked(app, "GET", "/whole/own")
+    own = await answer_to(app, "GET", "/whole/own")
     assert own.headers == {"content-type": "image/svg+xml", "content-length": "1", "x-shared": "own"}
-    text = await asked(app, "GET", "/whole/text")
+    text = await answer_to(app, "GET", "/whole/text")
     assert (text.body, text.headers["content-type"]) == ("é".encode(), "text/html; charset=utf-8")
 
 
@@ -311,7 +311,7 @@ async def test_events_are_written_as_browsers_read_them() -> None:
     async def stream() -> ServerSentEvents:
         return ServerSentEvents(events())
 
-    told = await asked(application(stream), "GET", "/events")
+    told = await answer_to(application(stream), "GET", "/events")
     first = "id: 7\r\nevent: message\r\ndata: a\r\ndata: b\r\ndata: c\u2028d\r\n\r\n"
     assert told.body.decode() == f"{first}event: ping\r\ndata: \r\n\r\n"
     assert told.headers["content-type"] == "text/event-stream; charset=utf-8"
@@ -396,7 +396,7 @@ async def test_a_websocket_that_is_refused_is_closed_with_the_status(path: str, 
 
 
 async def test_an_address_of_websockets_answers_no_method() -> None:
-    told = await asked(application(echo), "GET", "/socket/x")
+    told = await answer_to(application(echo), "GET", "/socket/x")
     assert (told.status, told.headers["allow"]) == (405, "OPTIONS")
 
 
@@ -441,5 +441,5 @@ def test_a_query_has_each_value_in_its_order_and_the_first_alone_by_name(pairs: 
     st.binary(max_size=20),
 )
 def test_nothing_that_is_sent_is_a_fault_of_ours(method: str, words: list[str], body: bytes, query: bytes) -> None:
-    told = asyncio.run(asked(application(answers=HANDLERS), method, f"/{'/'.join(words)}", body, query=query))
+    told = asyncio.run(answer_to(application(answers=HANDLERS), method, f"/{'/'.join(words)}", body, query=query))
     assert told.status in (200, 201, 204, 400, 404, 405)

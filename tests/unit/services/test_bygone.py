@@ -27,34 +27,34 @@ def state(*items: Item) -> State:
     return State(queues=(Queue("q", "integrated", items),))
 
 
-def told_of(build: str, began_ms: int) -> dict[str, Open]:
+def open_requests(build: str, began_ms: int) -> dict[str, Open]:
     request = Request(build, owner=Owner("host", "e1", began_ms))
     entry = Entry("/requests/x", b"", 1, 1)
     return {build: Open(entry, request, True, RequestPlaces("", "", "", "", "", ""))}
 
 
-def superseded(after: State, *asked: Record, past: Bygone) -> list[Finished]:
-    return list(past.superseded(state(BEFORE), after, asked))
+def superseded(after: State, *ended: Record, past: Bygone) -> list[Finished]:
+    return list(past.superseded(state(BEFORE), after, ended))
 
 
 def rows(finished: Iterable[Finished]) -> list[tuple[str, str, str, bool, int, int]]:
     return [(f.buildset, b.uuid, b.result, b.final, b.start_ms, b.end_ms) for f in finished for b in f.builds]
 
 
-def past(told: dict[str, Open] | None = None, **outcomes: BuildOutcome) -> Bygone:
-    return Bygone("example", "gate", 90, told or {}, outcomes)
+def past(open_requests: dict[str, Open] | None = None, **outcomes: BuildOutcome) -> Bygone:
+    return Bygone("example", "gate", 90, open_requests or {}, outcomes)
 
 
 def test_a_superseded_buildset_is_recorded_with_its_results() -> None:
     anew = replace(BEFORE, buildset=BuildSet("b2"))
-    found = superseded(state(anew), past=past(told_of("u1", 30)))
+    found = superseded(state(anew), past=past(open_requests("u1", 30)))
     assert [(f.result, f.final, bool(f.message)) for f in found] == [("DEQUEUED", False, True)]
     assert rows(found) == [("b1", "u1", "CANCELED", False, 30, 90), ("b1", "l1", "SUCCESS", False, 10, 20)]
 
 
 def test_a_build_that_nobody_had_begun_took_no_time() -> None:
     anew = replace(BEFORE, buildset=None)
-    found = superseded(state(anew), past=past(told_of("u1", 0)))
+    found = superseded(state(anew), past=past(open_requests("u1", 0)))
     assert rows(found)[0] == ("b1", "u1", "CANCELED", False, 0, 0)
 
 
@@ -73,7 +73,7 @@ def test_a_build_stopped_by_fail_fast_is_recorded_with_its_times() -> None:
     stopped = replace(RUNS, result="CANCELED", error="fail-fast")
     assert BEFORE.buildset is not None
     after = replace(BEFORE, buildset=replace(BEFORE.buildset, builds={"unit": stopped, "lint": PASSED}))
-    found = superseded(state(after), past=past(told_of("u1", 50)))
+    found = superseded(state(after), past=past(open_requests("u1", 50)))
     assert rows(found) == [("b1", "u1", "CANCELED", True, 50, 90)]
 
 
@@ -83,7 +83,7 @@ def test_unchanged_and_leaving_items_are_not_recorded_here() -> None:
 
 
 def test_an_item_that_leaves_says_when_what_it_stops_had_begun() -> None:
-    found = past(told_of("u1", 30)).ended(BEFORE, "DEQUEUED", "withdrawn")
+    found = past(open_requests("u1", 30)).ended(BEFORE, "DEQUEUED", "withdrawn")
     assert rows([found]) == [("b1", "u1", "CANCELED", True, 30, 90), ("b1", "l1", "SUCCESS", True, 10, 20)]
 
 

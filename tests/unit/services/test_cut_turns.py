@@ -18,7 +18,7 @@ from headgate.store.store import Store
 from headgate.store.types import Delete, Entry, Op, Put
 
 
-def written(*asked: Cancel | Merge, there: bool = False) -> list[Op]:
+def written(*actions: Cancel | Merge, there: bool = False) -> list[Op]:
     """Return the writes of a turn with this request; `there`: the merge was requested before, and no merger has taken
     it."""
     store = Store(MemoryBackend())
@@ -30,7 +30,7 @@ def written(*asked: Cancel | Merge, there: bool = False) -> list[Op]:
         assert isinstance(before, Put)
         told = {"m": Open(Entry(before.path, before.value, version=1, born=1), Request("m"), False, merges.places)}
     turn = PipelineTurn(context.map, "t", "gate", lambda job: context.builds, merges, told, context.mirror, 0)
-    return [op for piece in turn.pieces(State(), State(), asked, []) for op in piece.ops]
+    return [op for piece in turn.pieces(State(), State(), actions, []) for op in piece.ops]
 
 
 MERGE = Merge("m", MergeRequest(buildset="b", chain=(), projects={}), 0)

@@ -27,15 +27,15 @@ NOW_MS = 100 * DAY_MS
 
 
 @dataclass
-class Kept:
+class History:
     """Imitate a history of builds by their inputs."""
 
     builds: dict[str, Passed] = field(default_factory=dict)
     away: bool = False
-    asked: list[list[str]] = field(default_factory=list)
+    queries: list[list[str]] = field(default_factory=list)
 
     async def passed(self, tenant: str, inputs: Sequence[str]) -> dict[str, Passed]:
-        self.asked.append([tenant, *inputs])
+        self.queries.append([tenant, *inputs])
         if self.away:
             raise HistoryUnavailable("it is away")
         return {one: self.builds[one] for one in inputs if one in self.builds}
@@ -45,7 +45,7 @@ def a_build(uuid: str, **other: Any) -> Passed:
     return Passed(**{"uuid": uuid, "start_ms": NOW_MS - 2 * DAY_MS, "end_ms": NOW_MS - DAY_MS, **other})
 
 
-def looked(history: Kept, body: Callable[[PassedBuilds, Context], Awaitable[None]]) -> None:
+def looked(history: History, body: Callable[[PassedBuilds, Context], Awaitable[None]]) -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
         mirror = Mirror(store, Map().path)
@@ -58,7 +58,7 @@ def looked(history: Kept, body: Callable[[PassedBuilds, Context], Awaitable[None
     run_virtual(main())
 
 
-async def told(passed: PassedBuilds, *sought: Sought) -> list[str]:
+async def reusable(passed: PassedBuilds, *sought: Sought) -> list[str]:
     """Return the ids of reusable builds for these inputs, asked in turns until there is an answer."""
     while None in (found := [passed.of(one) for one in sought]):
         passed.look()
@@ -67,12 +67,12 @@ async def told(passed: PassedBuilds, *sought: Sought) -> list[str]:
 
 
 def test_all_that_a_turn_asks_for_is_one_question_and_is_forgotten_once_nobody_asks() -> None:
-    history = Kept({"d1": a_build("b1", returned={"v": 1})})
+    history = History({"d1": a_build("b1", returned={"v": 1})})
 
     async def body(passed: PassedBuilds, context: Context) -> None:
         first, second = Sought("d1"), Sought("d2")
-        assert await told(passed, first, second) == ["b1", ""]
-        assert history.asked == [["t", "d1", "d2"]] and passed.answered == 1
+        assert await reusable(passed, first, second) == ["b1", ""]
+        assert history.queries == [["t", "d1", "d2"]] and passed.answered == 1
         found = passed.of(first)
         assert found is not None and (found.data, found.result) == ({"v": 1}, "SUCCESS")
         assert passed.of(second) == NOTHING
@@ -84,7 +84,7 @@ def test_all_that_a_turn_asks_for_is_one_question_and_is_forgotten_once_nobody_a
 
 
 def test_what_is_on_its_way_to_the_history_counts() -> None:
-    history = Kept({"d1": a_build("older")})
+    history = History({"d1": a_build("older")})
 
     async def body(passed: PassedBuilds, context: Context) -> None:
         for tenant, uuid, inputs in (("t", "fresh", "d1"), ("u", "other", "d2")):
@@ -92,25 +92,25 @@ def test_what_is_on_its_way_to_the_history_counts() -> None:
             told_of = Finished(f"s{uuid}", tenant, "gate", CHANGE, "e", "", "", 1, 2, builds=(build,))
             await context.store.commit([], context.map.history.stream.append(told_of))
         await asyncio.sleep(1)
-        assert await told(passed, Sought("d1"), Sought("d2")) == ["fresh", ""]
+        assert await reusable(passed, Sought("d1"), Sought("d2")) == ["fresh", ""]
 
     looked(history, body)
 
 
 def test_a_history_that_is_away_keeps_nothing_waiting() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
-        assert await told(passed, Sought("d1")) == [""]
+        assert await reusable(passed, Sought("d1")) == [""]
 
-    looked(Kept({"d1": a_build("b1")}, away=True), body)
+    looked(History({"d1": a_build("b1")}, away=True), body)
 
 
 def test_a_build_older_than_the_stored_logs_is_not_reused() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
         context = replace(context, settings=ProcessSettings(logs_retention_ms=2 * DAY_MS))
         passed = PassedBuilds(context, "t", lambda: None)
-        assert await told(passed, Sought("new"), Sought("old")) == ["b1", ""]
+        assert await reusable(passed, Sought("new"), Sought("old")) == ["b1", ""]
 
-    looked(Kept({"new": a_build("b1"), "old": a_build("b2", end_ms=NOW_MS - 3 * DAY_MS)}), body)
+    looked(History({"new": a_build("b1"), "old": a_build("b2", end_ms=NOW_MS - 3 * DAY_MS)}), body)
 
 
 def test_what_is_older_than_a_key_of_its_secrets_stands_for_nothing() -> None:
@@ -126,13 +126,13 @@ def test_what_is_older_than_a_key_of_its_secrets_stands_for_nothing() -> None:
         await key_of("org/rotated", started_ms + 5, started_ms - 2 * SLACK_MS)
         keys = {name: ("git", f"h/org/{name}") for name in ("kept", "rotated", "gone")}
         sought = [Sought("d1", (key,)) for key in keys.values()]
-        assert await told(passed, *sought, Sought("d1", (keys["kept"], keys["gone"]))) == ["b1", "", "", ""]
+        assert await reusable(passed, *sought, Sought("d1", (keys["kept"], keys["gone"]))) == ["b1", "", "", ""]
 
-    looked(Kept({"d1": a_build("b1")}), body)
+    looked(History({"d1": a_build("b1")}), body)
 
 
 def test_data_that_nobody_may_return_any_more_stands_for_nothing() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
-        assert await told(passed, Sought("d1")) == [""]
+        assert await reusable(passed, Sought("d1")) == [""]
 
-    looked(Kept({"d1": a_build("b1", returned={"zuul": {"log_url": "javascript:1"}})}), body)
+    looked(History({"d1": a_build("b1", returned={"zuul": {"log_url": "javascript:1"}})}), body)

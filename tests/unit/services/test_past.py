@@ -25,15 +25,15 @@ REF = PastRef("h/p", "master", "A", "a" * 40, CHANGE.ref, None, None)
 
 
 @dataclass
-class Kept:
+class History:
     """Imitate a history of one buildset that is unavailable at first."""
 
     result: str
     away: int = 0
-    asked: list[HistoryQuery] = field(default_factory=list)
+    queries: list[HistoryQuery] = field(default_factory=list)
 
     async def buildsets(self, tenant: str, question: HistoryQuery) -> list[PastBuildset]:
-        self.asked.append(question)
+        self.queries.append(question)
         if self.away:
             self.away -= 1
             raise HistoryUnavailable("it is away")
@@ -56,7 +56,7 @@ class Kept:
         )
 
 
-def looked(history: Kept, body: Callable[[PipelinePast, Context, list[str]], Coroutine[Any, Any, None]]) -> None:
+def looked(history: History, body: Callable[[PipelinePast, Context, list[str]], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
         mirror = Mirror(store, Map().path)
@@ -92,9 +92,9 @@ def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
         past.look()
         assert past.of(CHANGE) is None, "what a turn did not ask for is asked anew: it may be another then"
 
-    kept = Kept("SUCCESS")
+    kept = History("SUCCESS")
     looked(kept, body)
-    (asked,) = kept.asked
+    (asked,) = kept.queries
     assert asked.equal["patchset"] == ("a" * 40,) and asked.unequal == {"result": ("DEQUEUED",)}
 
 
@@ -121,9 +121,9 @@ def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
         assert found is not None
         assert (found.builds["image"].work, found.builds["image"].log_url) == ("digest", "http://l")
 
-    kept = Kept("SUCCESS")
+    kept = History("SUCCESS")
     looked(kept, body)
-    assert kept.asked == []
+    assert kept.queries == []
 
 
 def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> None:
@@ -135,13 +135,13 @@ def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> N
         assert await answer(past) == (["image"], ["SUCCESS"])
         assert (past.away, past.answered, stirred) == (False, 2, ["now", "now"])
 
-    kept = Kept("SUCCESS", away=3)
+    kept = History("SUCCESS", away=3)
     looked(kept, body)
-    assert len(kept.asked) == 4
+    assert len(kept.queries) == 4
 
 
 def test_of_what_was_never_tested_nothing_is_known() -> None:
     async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         assert await answer(past) == ([], [])
 
-    looked(Kept(""), body)
+    looked(History(""), body)

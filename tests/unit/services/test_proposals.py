@@ -19,19 +19,19 @@ class Slow:
     """Answer on request."""
 
     def __init__(self) -> None:
-        self.asked: list[LayoutRequest] = []
+        self.requests: list[LayoutRequest] = []
         self.may_answer = asyncio.Event()
         self.broken = False
 
-    async def judged(self, layouts: TenantLayouts, asked: LayoutRequest) -> Judgement:
-        self.asked.append(asked)
+    async def judged(self, layouts: TenantLayouts, request: LayoutRequest) -> Judgement:
+        self.requests.append(request)
         await self.may_answer.wait()
         if self.broken:
             raise ValueError("it does not work")
-        return layouts.judged(asked)
+        return layouts.judged(request)
 
 
-def asked(made: TenantLayouts, text: str, files: tuple[str, ...] = ("zuul.yaml",)) -> LayoutRequest:
+def request_for(made: TenantLayouts, text: str, files: tuple[str, ...] = ("zuul.yaml",)) -> LayoutRequest:
     found = texts(made.tenant, {"app": text})
     (project,) = found
     return LayoutRequest("b1", "check", project, "master", "", files, found)
@@ -55,14 +55,14 @@ def asked(made: TenantLayouts, text: str, files: tuple[str, ...] = ("zuul.yaml",
 async def test_what_is_short_and_plain_is_judged_at_once(text: str, files: tuple[str, ...], at_once: bool) -> None:
     made, judge = layouts({}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
-        found = proposals.over(made).judged(asked(made, text, files))
+        found = proposals.over(made).judged(request_for(made, text, files))
     assert (found is not None) == at_once
 
 
 async def test_what_landed_already_is_not_counted() -> None:
     made, judge = layouts({"app": OWN + "#" * 20_000}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
-        assert proposals.over(made).judged(asked(made, OWN + "#" * 20_000)) is not None
+        assert proposals.over(made).judged(request_for(made, OWN + "#" * 20_000)) is not None
         assert proposals.over(made).judged(LayoutRequest("b", "check", "git.acme/app", "master")) is not None
 
 
@@ -70,7 +70,7 @@ async def test_of_a_file_its_new_lines_count() -> None:
     long = OWN + "".join(f"# {n}\n" * 10 for n in range(500))
     made, judge = layouts({"app": long + "# more\n"}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
-        assert proposals.over(made).judged(asked(made, long + "- job: {name: k}\n")) is not None
+        assert proposals.over(made).judged(request_for(made, long + "- job: {name: k}\n")) is not None
         again = LayoutRequest(
             "b2", "check", "git.acme/app", "master", texts=texts(made.tenant, {"app": long + OWN * 100})
         )
@@ -82,11 +82,11 @@ async def test_of_a_file_its_new_lines_count() -> None:
 async def test_a_turn_is_brought_about_when_the_answer_is_there() -> None:
     made, judge, stirred = layouts({}), Slow(), asyncio.Event()
     async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
-        question = asked(made, OWN)
+        question = request_for(made, OWN)
         assert proposals.judged(made, question) is None and proposals.judged(made, question) is None
         judge.may_answer.set()
         await stirred.wait()
-        assert proposals.answered == 1 and len(judge.asked) == 1, "asked once"
+        assert proposals.answered == 1 and len(judge.requests) == 1, "asked once"
         found = proposals.judged(made, question)
         assert found == made.judged(question)
 
@@ -95,7 +95,7 @@ async def test_a_turn_is_brought_about_when_the_answer_is_there() -> None:
 async def test_a_layout_that_lands_while_a_proposal_is_judged_is_the_one_that_counts(answered: bool) -> None:
     old, new, judge, stirred = layouts({}), layouts({"lib": "- job: {name: k, run: r}\n"}), Slow(), asyncio.Event()
     async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
-        question = asked(old, "- project: {check: {jobs: [k]}}\n")
+        question = request_for(old, "- project: {check: {jobs: [k]}}\n")
         assert proposals.judged(old, question) is None
         if not answered:
             assert proposals.judged(new, question) is None
@@ -106,7 +106,7 @@ async def test_a_layout_that_lands_while_a_proposal_is_judged_is_the_one_that_co
         await stirred.wait()
         found = proposals.judged(new, question)
         assert found == new.judged(question) != old.judged(question)
-        assert len(judge.asked) == 2
+        assert len(judge.requests) == 2
 
 
 async def test_an_item_is_frozen_at_last_though_layouts_keep_landing() -> None:
@@ -114,13 +114,13 @@ async def test_an_item_is_frozen_at_last_though_layouts_keep_landing() -> None:
     judge.may_answer.set()
     made = [layouts({"lib": f"- job: {{name: k{n}, run: r}}\n"}) for n in range(5)]
     async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
-        question = asked(made[0], OWN)
+        question = request_for(made[0], OWN)
         for one in made[:TIMES_MAX]:
             assert proposals.judged(one, question) is None
             await stirred.wait()
             stirred.clear()
         assert proposals.judged(made[TIMES_MAX], question) == made[TIMES_MAX - 1].judged(question)
-        assert len(judge.asked) == TIMES_MAX
+        assert len(judge.requests) == TIMES_MAX
 
 
 async def test_a_judge_that_fails_is_an_error_of_the_item() -> None:
@@ -128,7 +128,7 @@ async def test_a_judge_that_fails_is_an_error_of_the_item() -> None:
     judge.broken = True
     judge.may_answer.set()
     async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
-        assert proposals.judged(made, asked(made, OWN)) is None
+        assert proposals.judged(made, request_for(made, OWN)) is None
         await stirred.wait()
-        found = proposals.judged(made, asked(made, OWN))
+        found = proposals.judged(made, request_for(made, OWN))
     assert found is not None and "it does not work" in found.errors[0].text and found.errors[0].path == "zuul.yaml"

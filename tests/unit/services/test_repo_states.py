@@ -32,10 +32,10 @@ class Away(MemoryBackend):
     def __init__(self) -> None:
         super().__init__()
         self.away = True
-        self.asked, self.may_answer = asyncio.Event(), asyncio.Event()
+        self.requested, self.may_answer = asyncio.Event(), asyncio.Event()
 
     async def get(self, path: str) -> Entry | None:
-        self.asked.set()
+        self.requested.set()
         await self.may_answer.wait()
         if self.away:
             raise Unavailable("away")
@@ -52,7 +52,7 @@ async def an_executor() -> tuple[Executor, Away]:
 async def test_a_reading_that_fails_fails_those_who_wait_and_no_later_build() -> None:
     executor, backend = await an_executor()
     waiting = [asyncio.ensure_future(executor._state(PATH)) for _ in range(2)]
-    await backend.asked.wait()
+    await backend.requested.wait()
     backend.may_answer.set()
     for one in waiting:
         with pytest.raises(Unavailable):
@@ -64,7 +64,7 @@ async def test_a_reading_that_fails_fails_those_who_wait_and_no_later_build() ->
 async def test_a_reading_that_fails_after_its_only_build_was_cancelled_fails_no_later_build() -> None:
     executor, backend = await an_executor()
     waiting = asyncio.ensure_future(executor._state(PATH))
-    await backend.asked.wait()
+    await backend.requested.wait()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting

@@ -208,7 +208,7 @@ def test_one_process_reports_metrics_of_the_system_and_the_next_takes_over() -> 
 
         def of(name: str) -> asyncio.Task[None]:
             @contextmanager
-            def whole(map: Map, mirror: Mirror):
+            def courier(map: Map, mirror: Mirror):
                 couriers.append(name)
                 try:
                     yield
@@ -217,7 +217,7 @@ def test_one_process_reports_metrics_of_the_system_and_the_next_takes_over() -> 
 
             async def stands() -> None:
                 async with place.store.session(name) as session:
-                    await publish_once(place.context, whole, session)
+                    await publish_once(place.context, courier, session)
 
             return asyncio.ensure_future(stands())
 

@@ -44,7 +44,7 @@ TENANTS = """
 """
 WIDER = TENANTS.replace("[shared]", "[{shared: {extra-config-paths: [more.yaml]}}]")
 FEWER = TENANTS.replace("[shared, own]", "[shared]")
-LETTERS = string.ascii_letters + string.digits + "-_"
+CHARACTERS = string.ascii_letters + string.digits + "-_"
 PIPELINE = "- pipeline: {name: gate, manager: dependent}\n- job: {name: base, parent: null, run: x}\n"
 HEAD = "refs/heads/master"
 
@@ -57,7 +57,7 @@ class Repositories:
         default_factory=lambda: {"git/config": {"zuul.yaml": PIPELINE}, "git/shared": {}, "git/own": {}}
     )
     broken: set[str] = field(default_factory=set)
-    asked: list[str] = field(default_factory=list)
+    requested: list[str] = field(default_factory=list)
     branches: list[str] = field(default_factory=list)
     """Further files of the shared project."""
     slow: list[asyncio.Event] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Repositories:
 
     async def do(self, work: MergerWork) -> MergerAnswer:
         assert isinstance(work, CatRequest)
-        self.asked.append(work.project.removeprefix("git/"))
+        self.requested.append(work.project.removeprefix("git/"))
         if work.project in self.broken:
             return CatAnswer(work.project, False, error="it is broken")
         texts = {path: text for path, text in self.texts[work.project].items() if path in work.paths}
@@ -76,7 +76,7 @@ class Repositories:
 
     def read(self) -> list[str]:
         """Return the reads since the last call."""
-        asked, self.asked = sorted(self.asked), []
+        asked, self.requested = sorted(self.requested), []
         return asked
 
 
@@ -252,8 +252,8 @@ class Observed(Store):
         super().__init__(store.backend)
         self.look, self.commits = look, 0
 
-    async def commit(self, *asked: Any, **guards: Any) -> Any:
-        written = await super().commit(*asked, **guards)
+    async def commit(self, *arguments: Any, **guards: Any) -> Any:
+        written = await super().commit(*arguments, **guards)
         mirror = Mirror(self, Map().path)
         mirror._apply(Snapshot(tuple(await self.list(Map().path))))
         self.look(mirror)
@@ -294,7 +294,7 @@ def test_a_layout_of_more_branches_than_one_entry_can_name_is_in_force_and_follo
 
     async def play(gate: Gate) -> None:
         chance = random.Random(1)
-        gate.repositories.branches = ["".join(chance.choices(LETTERS, k=230)) for _ in range(MANY)]
+        gate.repositories.branches = ["".join(chance.choices(CHARACTERS, k=230)) for _ in range(MANY)]
         path = gate.context.map.layout("one").record.path
         await gate.scheduler(TENANTS, "one")
         assert len(gate.context.mirror.under(path)) > 2, "it lies in pieces"

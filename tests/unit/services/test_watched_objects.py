@@ -39,7 +39,7 @@ def watched(world: World) -> WatchedObjects:
     return WatchedObjects("lab", world.inventory, "part0", "blue")
 
 
-def told(found: list[NextOccasion]) -> list[tuple[str, str]]:
+def event_kinds(found: list[NextOccasion]) -> list[tuple[str, str]]:
     return [(seen.kind.value, seen.occasion.name) for seen in found if seen.occasion is not None]
 
 
@@ -60,7 +60,7 @@ async def test_objects_that_begin_to_match_change_or_cease_to_cause_one_event_ea
             written = await world.inventory.apply(ADMIN, [step])
             await world.inventory.journal.wait_for(written.revision)
         found = list(await lab.after(of, PARTITION, position, 100))
-        assert told(found) == [
+        assert event_kinds(found) == [
             ("object-created", "m1 (created)"),
             ("object-created", "m2 (created)"),
             ("object-updated", "m1 (updated)"),
@@ -74,7 +74,7 @@ async def test_objects_that_begin_to_match_change_or_cease_to_cause_one_event_ea
         assert body["before"]["properties"] == {"state": "new"} and body["event"] == "object-updated"
         for number, seen in enumerate(found):  # from wherever a pipeline is
             rest = await lab.after(of, PARTITION, seen.position, 100)
-            assert told(list(rest)) == told(found[number + 1 :])
+            assert event_kinds(list(rest)) == event_kinds(found[number + 1 :])
 
 
 async def test_a_batch_is_taken_up_in_portions() -> None:
@@ -85,7 +85,7 @@ async def test_a_batch_is_taken_up_in_portions() -> None:
         await world.inventory.journal.wait_for(written.revision)
         while found := await lab.after(of, PARTITION, position, 3):
             assert len(found) <= 3
-            names += [name for _, name in told(list(found))]
+            names += [name for _, name in event_kinds(list(found))]
             position = found[-1].position
         assert names == [f"m{n} (created)" for n in range(1, 8)]
 
@@ -97,7 +97,7 @@ async def test_events_that_nobody_asks_for_start_nothing() -> None:
         await world.inventory.apply(ADMIN, [Create(machine(1))])
         written = await world.inventory.apply(ADMIN, [Remove(machine(1).uuid)])
         await world.inventory.journal.wait_for(written.revision)
-        assert told(list(await lab.after(of, PARTITION, position, 9))) == [("object-deleted", "m1 (deleted)")]
+        assert event_kinds(list(await lab.after(of, PARTITION, position, 9))) == [("object-deleted", "m1 (deleted)")]
 
 
 async def test_after_a_gap_matching_objects_that_changed_cause_an_event() -> None:
@@ -110,7 +110,7 @@ async def test_after_a_gap_matching_objects_that_changed_cause_an_event() -> Non
             written = await world.inventory.apply(ADMIN, [Create(machine(n, **({"tested": "yes"} if n == 4 else {})))])
             await world.inventory.journal.wait_for(written.revision)
         found = list(await lab.after(of, PARTITION, position, 100))
-        assert [name for _, name in told(found)] == [f"m{n} (created)" for n in (1, 2, 3, 5, 6, 7)]
+        assert [name for _, name in event_kinds(found)] == [f"m{n} (created)" for n in (1, 2, 3, 5, 6, 7)]
         assert await lab.after(of, PARTITION, found[-1].position, 100) == [], "and then it goes on"
 
 
@@ -126,7 +126,7 @@ async def test_after_a_gap_a_change_causes_an_event_however_many_objects_match()
             written = await world.inventory.apply(ADMIN, [Update(machine(n).uuid, set_properties={"state": "new"})])
             await world.inventory.journal.wait_for(written.revision)
         found = list(await lab.after(of, PARTITION, position, 100))
-        assert [name for _, name in told(found)] == [f"m{n} (created)" for n in (9_999, 1, 2, 3, 4)]
+        assert [name for _, name in event_kinds(found)] == [f"m{n} (created)" for n in (9_999, 1, 2, 3, 4)]
 
 
 async def test_after_a_gap_objects_are_taken_up_in_portions_of_complete_commits() -> None:
@@ -138,7 +138,7 @@ async def test_after_a_gap_objects_are_taken_up_in_portions_of_complete_commits(
             written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in several])
             await world.inventory.journal.wait_for(written.revision)
         while found := list(await lab.after(of, PARTITION, position, 3)):
-            names += [name for _, name in told(found)]
+            names += [name for _, name in event_kinds(found)]
             assert len(found) <= 5, "those of the commit in which the limit is reached, too"
             position = found[-1].position
         assert names == [f"m{n} (created)" for n in range(1, 10)]
@@ -156,7 +156,7 @@ async def test_after_a_gap_each_object_is_read_once_however_many_portions_there_
                 await world.inventory.journal.wait_for(written.revision)
             before = world.store.counts.requests
             while found := list(await lab.after(of, PARTITION, position, 10)):
-                names += [name for _, name in told(found)]
+                names += [name for _, name in event_kinds(found)]
                 position = found[-1].position
             assert names == [f"m{n} (created)" for n in range(1, count + 1)]
             return world.store.counts.requests - before
@@ -175,13 +175,13 @@ async def test_a_remembered_gap_has_a_limit_and_tells_the_present_state(monkeypa
             written = await world.inventory.apply(ADMIN, [Create(machine(n)) for n in several])
             await world.inventory.journal.wait_for(written.revision)
         first = list(await lab.after(of, PARTITION, position, 2))
-        assert [name for _, name in told(first)] == ["m1 (created)", "m2 (created)"]
+        assert [name for _, name in event_kinds(first)] == ["m1 (created)", "m2 (created)"]
         await world.inventory.apply(ADMIN, [Update(machine(3).uuid, set_properties={"tested": "yes"})])
         written = await world.inventory.apply(ADMIN, [Remove(machine(4).uuid)])
         await world.inventory.journal.wait_for(written.revision)
         position = first[-1].position
         while found := list(await lab.after(of, PARTITION, position, 2)):
-            names += [name for _, name in told(found)]
+            names += [name for _, name in event_kinds(found)]
             position = found[-1].position
         assert names == [f"m{n} (created)" for n in (5, 6, 7, 8, 9)]
 
@@ -198,7 +198,7 @@ async def test_a_gap_in_the_midst_of_a_commit_loses_nothing_of_it() -> None:
             written = await world.inventory.apply(ADMIN, [Create(machine(n))])
             await world.inventory.journal.wait_for(written.revision)
         rest = list(await lab.after(of, PARTITION, first[-1].position, 100))
-        assert {name for _, name in told(rest)} == {f"m{n} (created)" for n in range(1, 10)}
+        assert {name for _, name in event_kinds(rest)} == {f"m{n} (created)" for n in range(1, 10)}
 
 
 async def test_hidden_or_too_large_values_are_withheld_from_jobs() -> None:

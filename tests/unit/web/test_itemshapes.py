@@ -34,13 +34,13 @@ class CountingEstimates:
 
     usual_s: float = 60.0
     number: int = 0
-    asked: int = 0
+    queries: int = 0
 
     def edition(self) -> int:
         return self.number
 
     def of(self, tenant: str, job: str, project: str, branch: str) -> float | None:
-        self.asked += 1
+        self.queries += 1
         return self.usual_s
 
 
@@ -74,9 +74,9 @@ def item(number: int, ahead: int | None = None) -> Item:
     return Item(id=f"i{number}", change=change, event="e", enqueued_ms=number, buildset=buildset)
 
 
-def with_build(one: Item, job: str, **said: Any) -> Item:
+def with_build(one: Item, job: str, **fields: Any) -> Item:
     assert one.buildset is not None, "it was begun"
-    build = replace(one.buildset.builds.get(job) or Build(id=f"{one.id}{job}", job=job, requested_ms=1), **said)
+    build = replace(one.buildset.builds.get(job) or Build(id=f"{one.id}{job}", job=job, requested_ms=1), **fields)
     return replace(one, buildset=replace(one.buildset, builds={**one.buildset.builds, job: build}))
 
 
@@ -99,9 +99,9 @@ def test_a_change_of_one_item_of_forty_shapes_and_encodes_that_one() -> None:
     played, shaper, encoder = PlayedPipeline(line(40)), PipelineShaper("example", "gate"), StatusEncoder()
 
     def look() -> tuple[int, EncodedStatus]:
-        before = played.estimates.asked
+        before = played.estimates.queries
         encoded = encoder.encoded(status_of(played.shown(shaper)))
-        return played.estimates.asked - before, encoded
+        return played.estimates.queries - before, encoded
 
     jobs, first = look()
     assert (jobs, len(first.items)) == (400, 40)
@@ -222,10 +222,10 @@ class Slept:
     """A history in which every job took a minute."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.queries = 0
 
     async def durations_ms(self, *key: str, limit: int) -> list[int]:
-        self.asked += 1
+        self.queries += 1
         return [60_000]
 
 
@@ -240,4 +240,4 @@ async def test_estimates_are_requested_again_once_they_are_old() -> None:
     now[0] += 1
     editions += [estimates.edition(), estimates.edition()]
     assert estimates.of("t", "unit", "code", "master") == 60.0 and not await estimates.learn()
-    assert (history.asked, editions, estimates.edition()) == (2, [0, 1, 2, 2], 2)
+    assert (history.queries, editions, estimates.edition()) == (2, [0, 1, 2, 2], 2)

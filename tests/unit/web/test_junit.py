@@ -49,7 +49,7 @@ OUTSIDE = b"""<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/passwd">]><testsuite><
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         (BOMB, "document type declarations"),
         (OUTSIDE, "document type declarations"),
@@ -60,8 +60,8 @@ OUTSIDE = b"""<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/passwd">]><testsuite><
         (b"", "no element found"),
     ],
 )
-def test_what_is_no_report_is_named_and_nothing_else_is_read(data: bytes, said: str) -> None:
-    with pytest.raises(Malformed, match=said):
+def test_what_is_no_report_is_named_and_nothing_else_is_read(data: bytes, message: str) -> None:
+    with pytest.raises(Malformed, match=message):
         read(data, 1_000)
 
 

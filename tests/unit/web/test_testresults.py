@@ -50,20 +50,20 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Logs:
     return Logs()
 
 
-async def asked(logs: Logs) -> testresults.TestResultsShape:
+async def results_of(logs: Logs) -> testresults.TestResultsShape:
     answer = await testresults.test_results.fn(cast(Any, SimpleNamespace(logs=logs)), cast(Any, None), "t", "b1")
     return cast(testresults.TestResultsShape, answer)
 
 
 async def test_requests_at_the_same_time_read_the_results_of_a_build_once(logs: Logs) -> None:
-    answers = await asyncio.gather(*(asked(logs) for _ in range(6)))
+    answers = await asyncio.gather(*(results_of(logs) for _ in range(6)))
     assert logs.reads == 1 and {one.passed for one in answers} == {1}
-    assert (await asked(logs)).passed == 1 and logs.reads == 1
+    assert (await results_of(logs)).passed == 1 and logs.reads == 1
 
 
 async def test_results_that_one_request_cannot_read_are_read_for_the_next(logs: Logs) -> None:
     logs.wrong = True
-    tasks = [asyncio.ensure_future(asked(logs)) for _ in range(2)]
+    tasks = [asyncio.ensure_future(results_of(logs)) for _ in range(2)]
     with pytest.raises(ConnectionError):
         await tasks[0]
     logs.wrong = False

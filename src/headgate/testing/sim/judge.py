@@ -139,7 +139,7 @@ class StoreJudge(WrappedBackend):
                 suspects.append(self._build_of(entry))
                 # Between the commits of one turn, the number may be too large for a moment.
                 if self.turns_are_atomic:
-                    self._no_more_run_than_may_hold()
+                    self._check_running_holders()
             elif entry.path.startswith(self._queues):
                 for item in self._pipelines["gate"].queue("any").record.decode(entry.value).items:
                     self._queued.setdefault(item, len(self._queued))
@@ -149,14 +149,14 @@ class StoreJudge(WrappedBackend):
                 if self.turns_are_atomic:
                     suspects += [build for build in self._builds if build.startswith(f"{entry.path}/")]
             elif entry.path == self._semaphore.path:
-                self._no_more_than_may_hold(entry)
+                self._check_holders(entry)
         self._no_build_for_an_abandoned_base(suspects)
 
-    def _no_more_than_may_hold(self, semaphore: Entry) -> None:
+    def _check_holders(self, semaphore: Entry) -> None:
         if len(self._semaphore.decode(semaphore.value).holders) > SEMAPHORE_MAX:
             raise InvariantBroken(f"{semaphore.value!r}: more than {SEMAPHORE_MAX}")
 
-    def _no_more_run_than_may_hold(self) -> None:
+    def _check_running_holders(self) -> None:
         """Raise InvariantBroken if more builds run that need the semaphore than may hold it, whatever its record
         says."""
         requests = [decode(entry.value, Request) for entry in self._tree.under(self._requests.rstrip("/"))]

@@ -60,12 +60,12 @@ def server(running: LocalGerrit, tmp_path: Path) -> Callable[..., Server]:
     known = tmp_path / "known_hosts"
     known.write_text("".join(f"{line}\n" for line in running.host_keys))
 
-    def of(**said: str) -> Server:
+    def of(**settings: str) -> Server:
         least = {
             "server": "127.0.0.1", "baseurl": running.url, "port": str(running.ssh_port), "user": "headgate",
             "password": PASSWORD, "sshkey": str(running.key), "known_hosts": str(known),
         }  # fmt: skip
-        return Server.of("review", {**least, **said})
+        return Server.of("review", {**least, **settings})
 
     return of
 
@@ -86,8 +86,8 @@ async def forge(server: Callable[..., Server], tmp_path: Path) -> AsyncIterator[
     """Create a driver, with Headgate's account; `pace` and options of the settings may be given."""
     async with AsyncExitStack() as stack:
 
-        async def of(pace: GerritPace = QUICK, program: str = "ssh", **said: str) -> GerritForge:
-            at = server(**said)
+        async def of(pace: GerritPace = QUICK, program: str = "ssh", **settings: str) -> GerritForge:
+            at = server(**settings)
             client = await stack.enter_async_context(gerrit_client(at))
             engine = GitEngine(tmp_path / f"git-{next(_NUMBERS)}", {at.name: git_connection(at)})
             return GerritForge(at, Rest(client, at), lambda: engine, pace=pace, program=program)

@@ -43,7 +43,7 @@ class Seen:
                 self._stirred.clear()
                 await self._stirred.wait()
 
-    def told(self, event: str, number: int) -> list[TriggerEvent]:
+    def reported(self, event: str, number: int) -> list[TriggerEvent]:
         """Return the events of a change under Gerrit's names."""
         return [
             one

@@ -20,12 +20,12 @@ from headgate.adapters.forges.gerrit.server import Server
 from headgate.testing.clock import DEADLINE_S
 from tests.waiting import slow
 
-from ...reporting.told import answered, listener
+from ...reporting.reports import answered, listener
 
 
-def at(url: str, **said: str) -> Server:
+def at(url: str, **settings: str) -> Server:
     least = {"server": "review.example", "user": "ci", "password": "s3cret", "baseurl": url}
-    return Server.of("review", {**least, **said})
+    return Server.of("review", {**least, **settings})
 
 
 async def raised(answer: bytes) -> Exception:

@@ -39,37 +39,37 @@ async def test_actions_of_people_become_events_with_the_names_of_gerrit(
         key = numbered(f"{HOST}/{project}", str(before.number))
         assert key in seen.known and not seen.events, "of what was there at the first look no event tells"
         change = clone.proposes({"a": "1\n"}, "Title\n\nWhy.")
-        await seen.until(lambda: seen.told("patchset-created", change.number))
-        told = seen.told("patchset-created", change.number)[0]
+        await seen.until(lambda: seen.reported("patchset-created", change.number))
+        told = seen.reported("patchset-created", change.number)[0]
         assert told.kind is EventKind.PROPOSED and told.fresh and told.change.commit == change.commit
         assert (told.change.patchset, told.change.branch, told.change.owner) == ("1", "master", "alice")
         assert told.change.message.startswith("Title\n\nWhy.") and told.change.files == ("a",)
         assert told.change.url.endswith(f"/c/{project}/+/{change.number}")
 
         people.bob.votes(change.number, "recheck please", Code_Review=2)
-        await seen.until(lambda: seen.told("comment-added", change.number))
-        said = seen.told("comment-added", change.number)[0].happening
+        await seen.until(lambda: seen.reported("comment-added", change.number))
+        said = seen.reported("comment-added", change.number)[0].happening
         assert said is not None and said.who == ForgeAccount("bob", "bob@example.org")
         assert "recheck please" in said.comments[0] and "Code-Review+2" in said.comments[0]
         assert [(vote.label, vote.value, vote.old_value) for vote in said.votes] == [("Code-Review", "2", "0")]
 
         newer = clone.proposes({"a": "2\n"}, change_id=change.change_id)
-        await seen.until(lambda: len(seen.told("patchset-created", change.number)) == 2)
-        again = seen.told("patchset-created", change.number)[1]
+        await seen.until(lambda: len(seen.reported("patchset-created", change.number)) == 2)
+        again = seen.reported("patchset-created", change.number)[1]
         assert (again.change.commit, again.change.patchset, again.fresh) == (newer.commit, "2", False)
 
         people.alice.tags(change.number, "red")
         people.alice.unfinished(change.number)
-        await seen.until(lambda: seen.told("wip-state-changed", change.number))
-        tagged = seen.told("hashtags-changed", change.number)[0].happening
+        await seen.until(lambda: seen.reported("wip-state-changed", change.number))
+        tagged = seen.reported("hashtags-changed", change.number)[0].happening
         assert (
             tagged is not None and tagged.added == ("red",) and tagged.who == ForgeAccount("alice", "alice@example.org")
         )
 
         people.alice.abandons(change.number)
-        await seen.until(lambda: seen.told("change-abandoned", change.number))
+        await seen.until(lambda: seen.reported("change-abandoned", change.number))
         people.alice.restores(change.number)
-        await seen.until(lambda: seen.told("change-restored", change.number))
+        await seen.until(lambda: seen.reported("change-restored", change.number))
         assert seen.kinds(change.number).count(EventKind.ABANDONED) == 1
 
         pushed = past_review.pushes({"b": "1\n"})
@@ -98,14 +98,14 @@ async def test_what_happened_while_nobody_looked_is_found(
     people.headgate.submits(merged.number)
     fresh = clone.proposes({"d": "1\n"})
     async with watched(await forge(SLOW, stream_events="false"), of(project), seen):
-        await seen.until(lambda: seen.told("patchset-created", fresh.number))
-        await seen.until(lambda: seen.told("change-merged", merged.number))
-    comments = [one.happening.comments[0] for one in seen.told("comment-added", voted.number) if one.happening]
+        await seen.until(lambda: seen.reported("patchset-created", fresh.number))
+        await seen.until(lambda: seen.reported("change-merged", merged.number))
+    comments = [one.happening.comments[0] for one in seen.reported("comment-added", voted.number) if one.happening]
     assert [text.splitlines()[-1] for text in comments] == ["second", "third"]
     assert seen.kinds(dropped.number) == [EventKind.ABANDONED]
     key = numbered(f"{HOST}/{project}", str(merged.number))
     assert seen.known[key].landed and not seen.known[key].open
-    assert len(seen.told("patchset-created", fresh.number)) == 1
+    assert len(seen.reported("patchset-created", fresh.number)) == 1
     count = len(seen.events)
     async with watched(await forge(SLOW, stream_events="false"), of(project), seen):
         assert len(seen.events) == count, "the same look again changes nothing"
@@ -170,12 +170,12 @@ async def test_a_hint_is_answered_and_what_it_names_is_looked_at(
     async with watched(watching, of(project), seen):
         change = clone.proposes({"a": "1\n"})
         watching.stir(Hint("h1", f"{HOST}/{project}", str(change.number)))
-        await seen.until(lambda: seen.told("patchset-created", change.number))
+        await seen.until(lambda: seen.reported("patchset-created", change.number))
         watching.stir(Hint("h1", f"{HOST}/{project}", str(change.number)))
         watching.stir(Hint("h2", f"{HOST}/{project}", "999999"))
         watching.stir(Hint("h3", f"{HOST}/{project}", "no number"))
         await seen.until(lambda: {"h1", "h2", "h3"} <= set(seen.answered))
-    assert len(seen.told("patchset-created", change.number)) == 1
+    assert len(seen.reported("patchset-created", change.number)) == 1
 
 
 @pytest.mark.long
@@ -195,17 +195,17 @@ async def test_a_stream_that_dies_is_noticed_and_nothing_is_lost(
     try:
         async with watched(through, of(project), seen):
             first = clone.proposes({"a": "1\n"})
-            await seen.until(lambda: seen.told("patchset-created", first.number))
+            await seen.until(lambda: seen.reported("patchset-created", first.number))
             proxy.deaf()  # the stream is silent, and the connection seems to be open
             silent = clone.proposes({"b": "1\n"})
-            await seen.until(lambda: seen.told("patchset-created", silent.number))
+            await seen.until(lambda: seen.reported("patchset-created", silent.number))
             await seen.until(lambda: "did not report" in seen.problems.get(canonical, ""))
             proxy.restore()
             await seen.until(lambda: not seen.problems[canonical])
             proxy.refuse()
             await seen.until(lambda: "ssh ended" in seen.problems[canonical])
             refused = clone.proposes({"c": "1\n"})
-            await seen.until(lambda: seen.told("patchset-created", refused.number))
+            await seen.until(lambda: seen.reported("patchset-created", refused.number))
     finally:
         await proxy.stop()
 
@@ -219,17 +219,17 @@ async def test_an_unavailable_gerrit_is_waited_for(
     try:
         async with watched(await forge(baseurl=f"http://127.0.0.1:{proxy.port}"), of(project), seen):
             before = clone.proposes({"a": "1\n"})
-            await seen.until(lambda: seen.told("patchset-created", before.number))
+            await seen.until(lambda: seen.reported("patchset-created", before.number))
             proxy.refuse()
             after = clone.proposes({"b": "1\n"})
             await seen.until(lambda: "cannot be queried" in seen.problems.get(canonical, ""))
-            assert not seen.told("patchset-created", after.number)
+            assert not seen.reported("patchset-created", after.number)
             proxy.restore()
-            await seen.until(lambda: seen.told("patchset-created", after.number))
+            await seen.until(lambda: seen.reported("patchset-created", after.number))
             await seen.until(lambda: not seen.problems[canonical])
     finally:
         await proxy.stop()
-    assert len(seen.told("patchset-created", before.number)) == 1
+    assert len(seen.reported("patchset-created", before.number)) == 1
 
 
 async def test_git_goes_over_ssh_where_the_operator_says_so(project: str, past_review: Clone, forge: Forge) -> None:

@@ -96,7 +96,7 @@ class Side(Protocol):
     async def revise(self, one: One, files: Mapping[str, str], needs: str = "") -> One: ...
     async def approve(self, one: One) -> None: ...
     async def landed(self, one: One) -> bool: ...
-    async def said(self, one: One) -> list[str]:
+    async def comments_of(self, one: One) -> list[str]:
         """Return Headgate's comments."""
         ...
 
@@ -133,7 +133,7 @@ class AtGerrit:
         assert isinstance(one.of, ReviewingChange)
         return bool((await asyncio.to_thread(self._people.alice.looks, one.of.number))["status"] == "MERGED")
 
-    async def said(self, one: One) -> list[str]:
+    async def comments_of(self, one: One) -> list[str]:
         assert isinstance(one.of, ReviewingChange)
         wanted = (one.of.number, "MESSAGES", "DETAILED_ACCOUNTS")
         found = (await asyncio.to_thread(self._people.alice.looks, *wanted))["messages"]
@@ -173,7 +173,7 @@ class AtGitHub:
         assert isinstance(one.of, FakeGitHubPull)
         return one.of.merged
 
-    async def said(self, one: One) -> list[str]:
+    async def comments_of(self, one: One) -> list[str]:
         assert isinstance(one.of, FakeGitHubPull)
         return [comment.body for comment in one.of.comments]
 
@@ -209,24 +209,24 @@ class Site:
         except AssertionError as never:
             raise AssertionError(f"{never}; {self.gated()}; {self.jobs.ran[-4:]}") from None
 
-    async def told(self, side: Side, one: One, *words: str) -> None:
+    async def wait_for_comment(self, side: Side, one: One, *words: str) -> None:
         """Wait until one message contains all of the words."""
-        said: list[str] = []
+        comments: list[str] = []
 
         async def found() -> bool:
-            said[:] = await side.said(one)
-            return any(all(word in text for word in words) for text in said)
+            comments[:] = await side.comments_of(one)
+            return any(all(word in text for word in words) for text in comments)
 
         try:
             await until(f"{one.key} is told {words}", found, every_s=0.1)
         except AssertionError as never:
-            raise AssertionError(f"{never}; it is told {said}") from None
+            raise AssertionError(f"{never}; it has {comments}") from None
 
     async def lands(self, side: Side, one: One) -> None:
         try:
             await until(f"{one.key} lands", lambda: side.landed(one), every_s=0.1)
         except AssertionError as never:
-            raise AssertionError(f"{never}; it is told {await side.said(one)}") from None
+            raise AssertionError(f"{never}; it is told {await side.comments_of(one)}") from None
 
     def gated(self) -> list[tuple[str, str]]:
         """Return the queue: keys and commits."""
@@ -311,9 +311,9 @@ async def site(
 def _hub(here: Ground, root: Path) -> Connected:
     """Return the connection that deliveries go to."""
     (root / "app.pem").write_text(here.hub.keys[here.app.id])
-    said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
+    section = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
     looking: list[GitEngine] = []
-    connected = connect(DriverOptions("hub", said, root, lambda: looking[0], lambda: int(time.time() * 1000)))
+    connected = connect(DriverOptions("hub", section, root, lambda: looking[0], lambda: int(time.time() * 1000)))
     looking.append(GitEngine(root / "looking", {"hub": connected.git}))
     here.forge = connected.forge  # type: ignore[assignment]
     return connected
@@ -335,13 +335,13 @@ async def test_a_change_lands_behind_the_one_at_the_other_forge_that_it_needs(
     first = await there.propose("first", {"first": "1\n"})
     second = await here.propose("second", {"second": "1\n"}, first.url)
     site.pair = ((there, first), (here, second))
-    await site.told(there, first, "The check passed.")
-    await site.told(here, second, "The check passed.")
+    await site.wait_for_comment(there, first, "The check passed.")
+    await site.wait_for_comment(here, second, "The check passed.")
     assert site.jobs.last("check", second.key) >= {"first", "second"}, "it is tested with what it needs"
     assert site.jobs.last("check", first.key) & {"first", "second"} == {"first"}, "and not the other way round"
 
     await here.approve(second)
-    await site.told(here, second, f"Depends-On: {first.key}", "will be enqueued once it is")
+    await site.wait_for_comment(here, second, f"Depends-On: {first.key}", "will be enqueued once it is")
     site.gate.runner.hold = asyncio.Event()
     await there.approve(first)
     await site.until(lambda: site.queue() == [first.key, second.key], "it comes in behind what it needs")
@@ -364,8 +364,8 @@ async def fails(site: Site, there: Side, here: Side) -> None:
     site.landings.clear()
     await both_are_gated(site, there, first, here, second)
     site.goes_on()
-    await site.told(there, first, "The gate failed.")
-    await site.told(here, second, "The gate failed.", first.key)
+    await site.wait_for_comment(there, first, "The gate failed.")
+    await site.wait_for_comment(here, second, "The gate failed.", first.key)
     await site.until(lambda: site.queue() == [], "both are out")
     assert site.landings == [] and not await there.landed(first) and not await here.landed(second)
 
@@ -397,7 +397,7 @@ async def comes_late(site: Site, there: Side, here: Side) -> None:
     number = last.key.rpartition("#")[2]
     url = f"{last.url.removesuffix(number)}{int(number) + 1}"
     second = await here.propose("hasty", {"hasty": "1\n"}, url)
-    await site.told(here, second, "The check passed.", "is ignored until it is proposed")
+    await site.wait_for_comment(here, second, "The check passed.", "is ignored until it is proposed")
     assert "missing" not in site.jobs.last("check", second.key)
     first = await there.propose("missing", {"missing": "1\n"})
     assert first.url == url
@@ -432,19 +432,19 @@ async def test_a_circle_across_both_lands_or_none_of_it_does_and_each_gets_a_rep
     review, hub = site.at["Gerrit"], site.at["GitHub"]
     change, pull = await circle(site, "broken", {"bad": "1\n"})
     await hub.approve(pull)
-    await site.told(hub, pull, "not enqueued in gate", change.key, "will be enqueued once it is")
+    await site.wait_for_comment(hub, pull, "not enqueued in gate", change.key, "will be enqueued once it is")
     await review.approve(change)
     for side, one in site.pair:
-        await site.told(side, one, "The gate failed.", "unit", "FAILURE")
+        await site.wait_for_comment(side, one, "The gate failed.", "unit", "FAILURE")
         assert site.landings == [] and not await side.landed(one)
 
     change, pull = await circle(site, "good", {"well": "1\n"})
     await review.approve(change)
-    await site.told(review, change, "not enqueued in gate", pull.key, "will be enqueued once it is")
+    await site.wait_for_comment(review, change, "not enqueued in gate", pull.key, "will be enqueued once it is")
     await hub.approve(pull)
     for side, one in site.pair:
         await site.lands(side, one)
-        await site.told(side, one, "The gate passed.")
+        await site.wait_for_comment(side, one, "The gate passed.")
 
     change, pull = await circle(site, "half", {"more": "1\n"})
     site.parting = True
@@ -454,12 +454,12 @@ async def test_a_circle_across_both_lands_or_none_of_it_does_and_each_gets_a_rep
     (_, (missing, there)) = site.landings
     (landed,) = there
     for side, one in site.pair:
-        await site.told(
+        await site.wait_for_comment(
             side,
             one,
             "ALARM: changes that depend on each other have landed only in part",
             f"{landed} has landed as",
             site.refusal,
         )
-        await site.told(side, one, f"{missing} has not landed")
+        await site.wait_for_comment(side, one, f"{missing} has not landed")
         assert await side.landed(one) == (one.key == landed)

@@ -234,7 +234,7 @@ def test_a_graph_of_any_form(compare, odd):
 
 
 @pytest.mark.parametrize(
-    ("answers", "said"),
+    ("answers", "message"),
     [
         ({**ANSWERS, "tenants": [{"name": "other"}]}, "no tenant acme; it has other; choose with --tenant"),
         ({**ANSWERS, "tenants": b"<html>"}, "give the root URL of the pages"),
@@ -242,8 +242,8 @@ def test_a_graph_of_any_form(compare, odd):
         ({**ANSWERS, JOB: 403}, "requires a token"),
     ],
 )
-def test_an_unavailable_server_is_reported(compare, answers, said):
-    with pytest.raises(UserError, match=said):
+def test_an_unavailable_server_is_reported(compare, answers, message):
+    with pytest.raises(UserError, match=message):
         compare(answers)
 
 

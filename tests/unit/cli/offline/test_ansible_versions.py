@@ -33,7 +33,7 @@ def installed(root: Path, version: str, *, outdated: bool = False) -> Path:
     return place
 
 
-def said(*words: str) -> Result:
+def run(*words: str) -> Result:
     return CliRunner().invoke(group, ["ansible", *words])
 
 
@@ -64,18 +64,18 @@ def test_versions_are_listed_with_their_state(tmp_path: Path) -> None:
     config = tmp_path / "headgate.conf"
     config.write_text("[scheduler]\nstate_dir = there\n")
     given = ("--config", str(config))
-    assert "not installed; `headgate ansible install 9`" in said("list", *given).output
+    assert "not installed; `headgate ansible install 9`" in run("list", *given).output
     old = installed(tmp_path / "there" / "ansible", "9", outdated=True)
     new = installed(tmp_path / "there" / "ansible", "11")
-    nine, eleven = json.loads(said("list", "--json", *given).output)
+    nine, eleven = json.loads(run("list", "--json", *given).output)
     assert nine == {"version": "9", "core": "2.0.9", "state": "outdated", "place": str(old)}
     assert eleven == {"version": "11", "core": "2.0.11", "state": "installed", "place": str(new)}
-    assert "`headgate ansible install 9` updates it" in said("list", *given).output
+    assert "`headgate ansible install 9` updates it" in run("list", *given).output
 
 
 def test_what_a_version_is_made_of_can_be_fetched_elsewhere() -> None:
-    assert said("requirements", "9").output == (LOCKS / "9.txt").read_text()
+    assert run("requirements", "9").output == (LOCKS / "9.txt").read_text()
     for words in (("requirements", "8"), ("install", "8")):
-        failed = said(*words)
+        failed = run(*words)
         assert failed.exit_code and "there is no Ansible version 8: jobs may ask for 9 and 11" in str(failed.exception)
-    assert "give either versions or --all, not both" in said("install", "--all", "9").output
+    assert "give either versions or --all, not both" in run("install", "--all", "9").output

@@ -36,7 +36,7 @@ def session(offline):
     return make
 
 
-def told(session, path):
+def problems_of(session, path):
     """[(line, column, text)] of the file, after everything was frozen."""
     for _ in session.refresh(session.file(path), everything=True):
         pass
@@ -45,24 +45,24 @@ def told(session, path):
 
 def test_an_error_appears_while_typing_and_goes_when_it_is_fixed(session):
     made, path = session()
-    assert told(made, path) == []
+    assert problems_of(made, path) == []
     made.write(path, APP.replace("nodeset: small", "nodeset: smal"))
-    assert told(made, path) == [(2, 46, "the nodeset 'smal' is not defined; did you mean 'small'?")]
+    assert problems_of(made, path) == [(2, 46, "the nodeset 'smal' is not defined; did you mean 'small'?")]
     made.write(path, APP.replace("run: unit.yaml, ", ""))
-    assert [(line, text.partition(":")[0]) for line, _, text in told(made, path)] == [
+    assert [(line, text.partition(":")[0]) for line, _, text in problems_of(made, path)] == [
         (3, "job unit has nothing to run")
     ]
     made.write(path, APP)
-    assert told(made, path) == []
+    assert problems_of(made, path) == []
 
 
 def test_an_error_caused_by_another_file_appears_in_the_open_one(session):
     made, path = session()
     ops = path.parents[1] / "ops/zuul.yaml"
     made.write(ops, ops.read_text().replace("name: small", "name: tiny"))
-    assert any("'small' is not defined" in text for _, _, text in told(made, path))
+    assert any("'small' is not defined" in text for _, _, text in problems_of(made, path))
     made.write(ops, None)
-    assert told(made, path) == [], "it was closed without being saved"
+    assert problems_of(made, path) == [], "it was closed without being saved"
 
 
 def test_a_consequence_names_its_cause(session):

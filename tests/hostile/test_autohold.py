@@ -14,10 +14,10 @@ from headgate.testing.clock import DEADLINE_S
 from tests.waiting import wait_for
 
 from .arena import ATTACKER, Arena
-from .test_authority import asked
+from .test_authority import status_of
 
 TREASURE = "treasure-of-the-neighbour"
-HOLDS = "/api/tenant/example/autohold"
+AUTOHOLDS = "/api/tenant/example/autohold"
 ASK = "/api/tenant/example/project/code/api/autohold"
 WANTED = {"job": "unit", "count": 1, "reason": "mine", "node_hold_expiration": None}
 THEFT = """#!/usr/bin/env python3
@@ -50,10 +50,10 @@ for method, path, body in (("POST", "{ask}", {wanted}), ("DELETE", "{holds}/{id}
 
 
 def holds(arena: Arena) -> list[Any]:
-    return list(arena.headgate.get(HOLDS))
+    return list(arena.headgate.get(AUTOHOLDS))
 
 
-def said(arena: Arena, *words: str) -> str:
+def autohold_output(arena: Arena, *words: str) -> str:
     command = [str(Path(sys.executable).with_name("headgate")), "autohold", *words, "--url", arena.headgate.url]
     place = arena.headgate.root
     done = subprocess.run(
@@ -68,15 +68,17 @@ def test_a_held_build_is_seen_and_ended_by_nobody_who_may_not_and_outlives_its_e
     with Arena(tmp_path) as arena:
         headgate = arena.headgate
         wait_for("the pipelines are known", lambda: headgate.get("/api/tenant/example/pipelines"))
-        assert "has no job 'units'; did you mean 'unit'?" in said(arena, "code/lib", "units")
-        assert "unit of git.example/code/lib, 0 of 1 held: look" in said(arena, "code/lib", "unit", "--reason", "look")
+        assert "has no job 'units'; did you mean 'unit'?" in autohold_output(arena, "code/lib", "units")
+        assert "unit of git.example/code/lib, 0 of 1 held: look" in autohold_output(
+            arena, "code/lib", "unit", "--reason", "look"
+        )
         (hold,) = holds(arena)
         commit = arena.propose("code/lib", "broken", {"BROKEN": "x\n", "treasure": TREASURE})
-        assert "Build failed" in arena.told("code/lib", commit, "check")
+        assert "Build failed" in arena.note_section("code/lib", commit, "check")
         (held,) = holds(arena)[0]["nodes"]
         assert (held["directory"], held["executor"], holds(arena)[0]["current_count"]) == ("", "", 1), "it is not told"
         (place,) = (tmp_path / "state/builds").iterdir()
-        assert place.name == held["build"] and str(place) in said(arena, "show", hold["id"])
+        assert place.name == held["build"] and str(place) in autohold_output(arena, "show", hold["id"])
         assert "Held for autohold" in arena.job_log("example", "unit")
         assert headgate.get(f"/api/tenant/example/build/{held['build']}")["held"]
 
@@ -85,23 +87,24 @@ def test_a_held_build_is_seen_and_ended_by_nobody_who_may_not_and_outlives_its_e
         treasure = place / "work/src/git.example/code/lib/treasure"
         assert treasure.read_text() == TREASURE and stat.S_IMODE(place.stat().st_mode) == 0o700
         script = THEFT.format(
-            directory=place, treasure=TREASURE, ask=ASK, wanted=WANTED, holds=HOLDS, id=hold["id"], url=headgate.url
+            directory=place, treasure=TREASURE, ask=ASK, wanted=WANTED, holds=AUTOHOLDS, id=hold["id"], url=headgate.url
         )
-        arena.told(ATTACKER, arena.attack("theft", script), "check")
+        arena.note_section(ATTACKER, arena.attack("theft", script), "check")
         log = arena.job_log("example", "attack")
         lines = [line.partition(" | ")[2] for line in log.splitlines()]
         assert [line for line in lines if line.startswith("refused")], log
         assert not [line for line in lines if line.startswith(("FOUND", "ANSWERED")) or TREASURE in line], log
         assert not [line for line in lines if line.startswith("SAW") and line != "SAW []"], log
-        for url, method in ((ASK, "POST"), (f"{HOLDS}/{hold['id']}", "DELETE")):
-            assert asked(headgate.url + url, WANTED, method=method) == 401
+        for url, method in ((ASK, "POST"), (f"{AUTOHOLDS}/{hold['id']}", "DELETE")):
+            assert status_of(headgate.url + url, WANTED, method=method) == 401
         operator = {"Authorization": f"Bearer {(tmp_path / 'state/token').read_text().strip()}"}
-        of_another = f"{HOLDS.replace('example', 'other')}/{hold['id']}"
-        assert [asked(headgate.url + of_another, None, operator, method) for method in ("GET", "DELETE")] == [404, 404]
+        of_another = f"{AUTOHOLDS.replace('example', 'other')}/{hold['id']}"
+        for method in ("GET", "DELETE"):
+            assert status_of(headgate.url + of_another, None, operator, method) == 404
         assert headgate.get("/api/tenant/other/autohold") == []
         assert [one["id"] for one in holds(arena)] == [hold["id"]] and treasure.exists()
 
-        assert "and released its builds" in said(arena, "delete", hold["id"])
+        assert "and released its builds" in autohold_output(arena, "delete", hold["id"])
         wait_for("it is cleared away", lambda: not place.exists())
-        assert said(arena, "list") == "There are no autoholds.\n"
+        assert autohold_output(arena, "list") == "There are no autoholds.\n"
         arena.neighbours_land()

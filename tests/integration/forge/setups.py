@@ -20,7 +20,7 @@ from tests.integration.github.ground import Gate
 PAYLOAD = "/api/connection/hub/payload"
 
 
-class Hearing:
+class ForgeSetup:
     """Hold what the test setups of all forges share."""
 
     usual: ClassVar[str] = "acme/rocket"

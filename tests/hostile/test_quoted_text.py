@@ -40,14 +40,14 @@ def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
         ]
         files = {"zuul.yaml": json.dumps(own), "jobs/attack": WARNS.replace("LIES", json.dumps(f"careful{lies}"))}
         commit = arena.propose(ATTACKER, "lies", files)
-        told = arena.told(ATTACKER, commit, "check")
+        told = arena.note_section(ATTACKER, commit, "check")
         note = arena.repositories.note(ATTACKER, commit)
         assert "Build succeeded" in told and "careful" in told, note
         waiting = arena.propose("code/lib", "waiting", {"waiting": "x\n"}, NEEDS)
-        arena.told("code/lib", waiting, "check")
+        arena.note_section("code/lib", waiting, "check")
         arena.repositories.abandon(ATTACKER, "lies")
         arena.approve("code/lib", "waiting")
-        assert "not enqueued" in arena.told("code/lib", waiting, "gate"), note
+        assert "not enqueued" in arena.note_section("code/lib", waiting, "gate"), note
         assert not arena.landed("code/lib", "waiting"), note
         assert not [line for line in note.splitlines() if line.startswith(("Headgate (gate)", "Landed on"))], note
         assert arena.neighbours_land() > 0
@@ -120,7 +120,7 @@ def test_nothing_that_a_proposal_says_moves_a_cursor(tmp_path: Path) -> None:
         arena.attack("waits", "#!/bin/sh\nexec sleep 600\n")
         commits = {topic: arena.propose(ATTACKER, topic, files) for topic, files in said.items()}
         board = wait_for("the job is shown", lambda: found if "attack" in (found := shown(arena)) else "")
-        told = {topic: arena.told(ATTACKER, commit, "check") for topic, commit in commits.items()}
+        told = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in commits.items()}
         assert "must be one line of printable text" in told["name"], told["name"]
         for text in (board, *told.values()):
             assert "\n" in text and not [c for c in text if not c.isprintable() and c != "\n"], repr(text)

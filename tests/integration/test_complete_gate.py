@@ -57,14 +57,14 @@ SERVICE = {"port": 8080, "certificate": "x" * 100_000}
 
 async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path, repositories: Repositories) -> None:
     """On an executor with one place, a paused build takes none; otherwise the jobs that use it would never start."""
-    told: list[object] = []
+    parent_data: list[object] = []
 
     def serves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
-        told.append("serves")
+        parent_data.append("serves")
         return BuildOutcome(build=spec.build, result="SUCCESS", data={"zuul": {"pause": True}, **SERVICE})
 
     def uses(spec: BuildSpec, state: RepoState) -> BuildOutcome:
-        told.append(spec.parent_data)
+        parent_data.append(spec.parent_data)
         return BuildOutcome(build=spec.build, result="SUCCESS")
 
     repositories.create("pausing", {"zuul.yaml": PIPELINES + PAUSING, "jobs/unit": "#!/bin/sh\n"})
@@ -73,7 +73,7 @@ async def test_a_job_is_paused_until_those_that_use_it_have_ended(tmp_path: Path
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants, jobs, builds_max=1) as running:
         repositories.propose("code/api", "greet", {"hello": "hi\n"})
         finished = await running.history.result_of("greet", "check")
-        assert finished.result == "SUCCESS" and told == ["serves", SERVICE]
+        assert finished.result == "SUCCESS" and parent_data == ["serves", SERVICE]
         assert {b.job_name: b.result for b in finished.builds} == dict.fromkeys(("unit", *jobs), "SUCCESS")
         place = running.context.map.executor.unzoned.result_data.path
         assert not await running.context.store.list(place), "what is taken up is gone"
@@ -241,11 +241,11 @@ class RecordingHistory(SqlHistory):
 
     def __init__(self, dburi: str) -> None:
         super().__init__(dburi)
-        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.topics: asyncio.Queue[str] = asyncio.Queue()
 
     async def record(self, finished: Finished) -> None:
         await super().record(finished)
-        self.told.put_nowait(finished.change.topic)
+        self.topics.put_nowait(finished.change.topic)
 
 
 @pytest.mark.long
@@ -268,7 +268,7 @@ async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
             message = f"{topic}\n\nDepends-On: code/api/master/{needs}" if needs else topic
             repositories.propose("code/api", topic, {topic: "x\n"}, message)
             async with asyncio.timeout(DEADLINE_S):
-                while await history.told.get() != topic:
+                while await history.topics.get() != topic:
                     pass
             found = await history.buildsets("example", HistoryQuery({"change": (topic,)}))
             whole = await history.buildset("example", found[0].uuid)

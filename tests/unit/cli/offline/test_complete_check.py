@@ -66,11 +66,11 @@ ONLY_FROZEN = {
 }
 
 
-@pytest.mark.parametrize("said", ONLY_FROZEN)
-def test_what_only_freezing_shows_is_found(offline, said):
+@pytest.mark.parametrize("message", ONLY_FROZEN)
+def test_what_only_freezing_shows_is_found(offline, message):
     """Only that is different."""
-    found = messages(offline(app=ONLY_FROZEN[said]))
-    assert len(found) == 1 and said in found[0]
+    found = messages(offline(app=ONLY_FROZEN[message]))
+    assert len(found) == 1 and message in found[0]
 
 
 def test_a_job_that_nobody_attaches_is_put_together_too(offline):
