@@ -55,7 +55,7 @@ class Claim:
 
     @property
     def result_path(self) -> str:
-        """Return the path to which `complete` writes the result; `pause` writes its own result next to it."""
+        """Return the path to which `complete` writes the result."""
         return f"{self.places.result_data}/{self.request.id}"
 
     async def complete(self, answer: Sequence[Op], result: bytes | None = None) -> bool:
@@ -105,13 +105,13 @@ class Claim:
         entry = await answered(self.session, lambda: self.store.get(path))
         return At(path, entry.version) if entry else None
 
-    async def pause(self, word: Sequence[Op], result: bytes | None = None, at: str = "") -> str:
-        """Commit together: `word` (operations that announce the pause), the result so far, at path `at`, and the state
-        `paused`. Return what the submitter wants; if that was no longer `run` before the commit, nothing was
+    async def pause(self, word: Sequence[Op], result: bytes | None = None) -> str:
+        """Commit together: `word` (operations that announce the pause), the result so far, at `places.paused`, and the
+        state `paused`. Return what the submitter wants; if that was no longer `run` before the commit, nothing was
         committed."""
         # The pieces are written once, before the attempts; each attempt includes only the pointer.
-        word = word if result is None else [(await blob.laid(self._put, at, result))[0], *word]
-        if not (wanted := await self._rewrite("paused", word)):
+        laid = () if result is None else (await blob.laid(self._put, self.places.paused(self.request.id), result))[:1]
+        if not (wanted := await self._rewrite("paused", [*laid, *word])):
             raise Conflict(self.seen)
         return wanted
 

@@ -17,6 +17,10 @@ class RequestPlaces(msgspec.Struct, frozen=True):
     results: str
     waiters: str
 
+    def paused(self, id: str) -> str:
+        """Return the path of what a paused request has returned so far."""
+        return f"{self.result_data}/{id}.paused"
+
 
 class Owner(msgspec.Struct, frozen=True, omit_defaults=True):
     """Name the component that runs a request."""

@@ -282,12 +282,12 @@ class ClaimContact:
         meta = self.claim.request.meta
         # A pausing job may have returned artifacts, whose URLs must be in the same form as at its end.
         data = self.returned(BuildOutcome(self.claim.request.id, data=data).fit().data, self.claim)
-        large, path = apart(data, secret), f"{self.claim.result_path}.paused"
+        large, path = apart(data, secret), self.claim.places.paused(self.claim.request.id)
         word = BuildPaused(meta["buildset"], meta["job"], self.claim.request.id, data, secret=secret)
         if large is not None:
             word = msgspec.structs.replace(word, data={}, secret=None, apart=path, both=secret is not None)
         try:
-            wanted = await self.claim.pause(results(self.context, meta).append(word), large, path)
+            wanted = await self.claim.pause(results(self.context, meta).append(word), large)
         except StoreError as error:
             self._gone(error)
             return

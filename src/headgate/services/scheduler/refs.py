@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from headgate.base.ids import derived
-from headgate.config.tenants import Protection
+from headgate.config.operator.model import Protection
 from headgate.gate.state.change import HEADS, TriggerEvent
 from headgate.map.places import ConnectionCache
 from headgate.map.projects import RefsLooked, RefsSeen
@@ -134,8 +134,7 @@ class Refs:
             aside = Quarantine(self._context).put(id, "record", damaged.path, damaged, value=value, tries=1)
             pieces.append(TurnPart(aside))
         path = self._place.refs(project).path
-        own = [one.path for one in await store.list(path) if one.path == path or one.path.startswith(f"{path}/")]
-        for commit in packed([*pieces, *(TurnPart([Delete(one)]) for one in own)]):
+        for commit in packed([*pieces, *(TurnPart([Delete(one.path)]) for one in await store.list(path))]):
             await store.commit([], commit.ops, guards=[guard])
 
     def pieces(

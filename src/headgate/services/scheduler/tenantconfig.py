@@ -15,8 +15,7 @@ from headgate.config.assembly.inheritance import flattened, unreadable
 from headgate.config.layout import Layout
 from headgate.config.machines import FlatProvider
 from headgate.config.model import ConfigError
-from headgate.config.operator.model import content_of, included
-from headgate.config.tenants import Protection, TenantProject
+from headgate.config.operator.model import Protection, TenantProject, content_of, included
 from headgate.gate.state.change import HEADS, Change
 from headgate.gate.state.works import CatAnswer, CatRequest, ReportRequest
 from headgate.map.projects import layout_at
@@ -109,12 +108,11 @@ class Former:
 
     def unnamed(self) -> list[Op]:
         """Return operations that delete former texts that no layout uses."""
-        named = {self._place.inside(escape(digest)) for digest in self._named()}
+        named = {escape(digest) for digest in self._named()}
         # Large texts have pieces below their entries, so entries are compared by the directory with the digest, not by
         # their parent.
-        entries = self._mirror.under(self._place.path)
-        depth = len(self._place.path.split("/"))
-        return [Delete(e.path) for e in entries if "/".join(e.path.split("/")[: depth + 1]) not in named]
+        paths = (entry.path for entry in self._mirror.under(self._place.path))
+        return [Delete(path) for path in paths if self._place.relative(path).partition("/")[0] not in named]
 
     def _named(self) -> set[str]:
         """Return the digests of the texts that tenants' layouts use."""
