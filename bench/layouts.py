@@ -13,8 +13,9 @@ import yaml
 
 from bench.tenant import PIPELINES, _central, _own
 from headgate.config.dynamic import TenantLayouts
+from headgate.config.operator.model import Connection, Tenant
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.testing.layouts import parse_tenants
 
 PROPOSALS = 20
 HUB = {"hub": Connection("hub", "hub.example")}

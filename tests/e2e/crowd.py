@@ -14,8 +14,8 @@ from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
+from headgate.config.operator.model import Connection, Tenant
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, parse_tenants
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue, State
 from headgate.map.records import Finished, FinishedBuild
@@ -27,6 +27,7 @@ from headgate.services.context import Context
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Op
+from headgate.testing.layouts import parse_tenants
 from headgate.web.access import Access
 from headgate.web.app import create_app
 from headgate.web.server import serve

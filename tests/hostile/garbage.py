@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from headgate.base.tasks import end, run_until
 from headgate.base.zstd import compress
-from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.config.operator.model import Connection, Tenant
 from headgate.gate.state.change import Change
 from headgate.map.places import Map
 from headgate.map.state import load
@@ -26,6 +26,7 @@ from headgate.store.store import Store
 from headgate.store.types import At, Entry, Op, Put
 from headgate.testing.backends import WrappedBackend
 from headgate.testing.gate import Remembered
+from headgate.testing.layouts import parse_tenants
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.kinds import CHECK, SERVED
 from headgate.testing.sim.worlds import BRANCH, HOST, SimWorld

@@ -22,7 +22,8 @@ from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.hook import hook
 from headgate.cli.identity.authenticators import authenticator
-from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import Connection
 from headgate.store.memory import MemoryBackend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate

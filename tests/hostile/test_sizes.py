@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.tasks import end, run_until
-from headgate.config.tenants import Connection, parse_tenants
+from headgate.config.operator.model import Connection
 from headgate.gate.state.change import Change, ChangeState, EventKind
 from headgate.gate.state.works import (
     BuildOutcome,
@@ -37,6 +37,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered
+from headgate.testing.layouts import parse_tenants
 from headgate.testing.sim import worlds
 from headgate.testing.sim.doubles import SimForge, SimGit
 from headgate.testing.sim.worlds import BRANCH, CONFIG, HEAD, HOST, SimProposal, SimWorld

@@ -29,6 +29,8 @@ class Facts(NamedTuple):
     """Name, public methods."""
     top_classes: list[str]
     """Names of the classes outside of all others."""
+    defined: list[str]
+    """Names that the module itself defines, without those that a decorator registers elsewhere."""
     imports: set[str]
     """Packages at the top."""
     import_lines: int
@@ -62,6 +64,7 @@ def facts(path: Path) -> Facts:
         },
         classes=[(n.name, _public_methods(n)) for n in nodes if isinstance(n, ast.ClassDef)],
         top_classes=[n.name for n in tree.body if isinstance(n, ast.ClassDef)],
+        defined=list(_defined(tree)),
         imports=set(_imported(nodes)),
         import_lines=sum(_lines(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)),
         strings=[(n.lineno, n.value) for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)],
@@ -104,6 +107,17 @@ def _imported(nodes: list[ast.AST]) -> Iterator[str]:
                 yield from (alias.name.split(".")[0] for alias in node.names)
             case ast.ImportFrom(module=str(module)):
                 yield module.split(".")[0]
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield name
+            case ast.FunctionDef(name=name, decorator_list=[]) | ast.AsyncFunctionDef(name=name, decorator_list=[]):
+                yield name
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
 
 
 def _read(nodes: list[ast.AST]) -> Iterator[str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from headgate.config.drivers import DIALECTS, DRIVERS
 from headgate.config.files.checks import Keys
 from headgate.config.keys import job, objects, tenantfile
-from headgate.config.keys.consumers import CONSUMERS
 from headgate.config.keys.job import JOB
 from headgate.config.keys.objects import PIPELINE
+from tests.house.consumers import CONSUMERS
 from tests.house.sources import SOURCE, facts
 
 DECLARED: dict[str, Keys] = {
@@ -88,7 +88,7 @@ def test_every_key_names_its_consumer_or_says_that_it_has_no_effect() -> None:
         consumed = {key for key, _, _ in _consumed(stanza)}
         idle = {name for name, key in keys.items() if key.idle}
         wrong += [
-            f"{stanza}: {key}: nobody acts on it (keys/consumers.py, or `idle`)"
+            f"{stanza}: {key}: nobody acts on it (tests/house/consumers.py, or `idle`)"
             for key in keys.keys() - consumed - idle
         ]
         wrong += [f"{stanza}: {key}: it has a consumer and is marked as idle" for key in consumed & idle]

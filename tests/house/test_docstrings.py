@@ -72,6 +72,19 @@ def test_docstrings_of_modules_open_with_a_verb_and_end_their_first_line_with_a_
     assert not [one for one in first if one[1].split()[0].rstrip(".,:;") not in WORDS or not one[1].endswith(".")]
 
 
+def test_names_in_other_modules_that_docstrings_refer_to_exist() -> None:
+    referred = re.compile(r"`((?:[a-z_]+\.)*[a-z_]+)\.([A-Z]\w*)(?:\.(\w+))?`")
+    modules = {f".{name(path)}"[:-3].replace("/", "."): path for path in WRITTEN}
+    found = [
+        (name(path), match[0])
+        for path in WRITTEN
+        for match in referred.finditer(path.read_text())
+        if (ours := [facts(other) for end, other in modules.items() if end.endswith(f".{match[1]}")])
+        and not any(match[2] in one.names and match[3] in (None, *one.names) for one in ours)
+    ]
+    assert not found
+
+
 def test_errors_that_docstrings_name_exist() -> None:
     known = {one for path in WRITTEN for one, _ in facts(path).classes} | set(dir(builtins)) | FOREIGN
     described = [(name(path), text) for path in WRITTEN for _, text in facts(path).docstrings]

@@ -27,6 +27,8 @@ IMPORT_SHARE = 0.06
 """Lines that import, of all lines."""
 LONG_IMPORTS = 6
 """Imports that take several lines: a module from which that many names are taken is imported itself."""
+UNUSED = {"__all__", "__getattr__", "__version__", "read_lock"}
+"""Names that others read. `read_lock` is the other side of `write_lock`."""
 PRIVATE_WORDS = {"said", "told", "asked", "kept", "whole"}
 """Words that describe how a value was obtained, not what it is."""
 PLAIN = {"whole_number", "whole_seconds", "whole_topics", "submit_whole_topic", "times_asked"}
@@ -74,6 +76,14 @@ def test_tests_do_not_sleep() -> None:
     assert not [sleep for path in TESTS if path != ROOT / "tests" / "waiting.py" for sleep in _sleeps(path)]
 
 
+def test_product_code_uses_what_it_defines() -> None:
+    """Code that only tests use is theirs, and code that nobody uses is no code."""
+    product = [path for path in WRITTEN if "testing" not in path.parts]
+    used = {name for path in product for name in facts(path).reads}
+    found = [f"{path}: {name}" for path in product for name in facts(path).defined if name not in used | UNUSED]
+    assert not found
+
+
 def test_few_imports_take_several_lines() -> None:
     texts = [path.read_text() for path in WRITTEN]
     assert sum(len(re.findall(r"^ *from [\w.]+ import \($", text, re.M)) for text in texts) <= LONG_IMPORTS
@@ -117,7 +127,7 @@ def test_modules_of_commands_are_called_as_their_command() -> None:
 
 
 def test_paths_of_the_store_are_put_together_in_the_map() -> None:
-    glued = re.compile(r"""f"\{[\w.()]*\._?path\}/|\.path \+ "/""")
+    glued = re.compile(r"""f"\{[\w.()]*\.\w*path\}[./]|\.path \+ "/""")
     theirs = [SOURCE / part for part in ("map", "recipes", "store", "testing", "adapters/forges")]
     outside = [p for p in WRITTEN if not any(p.is_relative_to(part) for part in theirs)]
     assert not [f"{p.relative_to(SOURCE)}: {m[0]}" for p in outside for m in glued.finditer(p.read_text())]

@@ -16,7 +16,8 @@ from msgspec import inspect
 from headgate.adapters.identity.tokens import authenticator
 from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
-from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import Connection
 from headgate.rest import HTTPException, HttpRequest, post
 from headgate.store.memory import MemoryBackend
 from headgate.store.types import Op

@@ -14,8 +14,8 @@ import pytest
 
 from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
+from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.state.change import Change, EventKind, TriggerEvent
 from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import ZoneLabels
@@ -29,6 +29,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.types import Append, Delete, Put
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
+from headgate.testing.layouts import parse_tenants
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access
 from headgate.web.app import create_app

@@ -18,7 +18,7 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.base.tasks import run_until, subject
-from headgate.config.tenants import Connection, parse_tenants
+from headgate.config.operator.model import Connection
 from headgate.map.places import Map
 from headgate.map.records import ComponentFacts, ComponentRecord
 from headgate.ports.observer import Nobody, Observer, WorkDone
@@ -36,6 +36,7 @@ from headgate.store.store import Store
 from headgate.store.types import Backend
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import FunctionRunner, Remembered
+from headgate.testing.layouts import parse_tenants
 from headgate.testing.repositories import Repositories
 from headgate.web.itemshapes import awaited
 from headgate.web.status import Configured, Status

@@ -19,7 +19,7 @@ from headgate.base.errors import UserError
 from headgate.base.tasks import end, run_until
 from headgate.cli.identity.credentials import tls_of_finger
 from headgate.cli.settings import Settings
-from headgate.config.tenants import Tenant
+from headgate.config.operator.model import Tenant
 from headgate.map.places import Map
 from headgate.recipes.claims import Claim
 from headgate.recipes.mirror import Mirror

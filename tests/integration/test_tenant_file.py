@@ -11,7 +11,7 @@ import pytest
 
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
-from headgate.config.tenants import Connection
+from headgate.config.operator.model import Connection
 from headgate.map.queues import ReadAnew
 from headgate.map.records import ManagementResult
 from headgate.services.configuration import Tenancy

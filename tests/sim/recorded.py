@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import drawn_from
 from headgate.base.tasks import end, run_until
-from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.config.operator.model import Connection, Tenant
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.places import Map
@@ -38,6 +38,7 @@ from headgate.store.store import Store
 from headgate.store.types import Entry
 from headgate.testing.clock import run_virtual
 from headgate.testing.gate import Remembered
+from headgate.testing.layouts import parse_tenants
 from headgate.testing.sim.doubles import SimForge, SimGit, SimRunner
 from headgate.testing.sim.worlds import BRANCH, HOST, SimProposal, SimWorld
 

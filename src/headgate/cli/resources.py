@@ -21,8 +21,8 @@ from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
 from headgate.cli.store.urls import SQLITE, open_to_read, open_url, user_error
 from headgate.cli.terminal.say import say
-from headgate.config.operator.model import Tenant, TenantFile, TenantProject
-from headgate.config.tenants import ConfigErrors, Connection, parse_tenant_file
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import ConfigErrors, Connection, Tenant, TenantFile, TenantProject
 from headgate.map.places import Map
 from headgate.map.records import Formats
 from headgate.ports.clouds import Cloud

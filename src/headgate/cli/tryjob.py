@@ -41,7 +41,7 @@ from headgate.config.files.checks import deep_plain
 from headgate.config.files.document import load
 from headgate.config.files.source import Wrong, nearest
 from headgate.config.model import FrozenJob, PlaybookSecret
-from headgate.config.tenants import ConfigErrors
+from headgate.config.operator.model import ConfigErrors
 from headgate.gate.builds.report import duration
 from headgate.gate.builds.start import limits, variables
 from headgate.gate.state.change import Change

@@ -308,15 +308,6 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
         head = ": ".join(x for x in (" ".join(x for x in (where, place) if x), self.severity, self.text) if x)
         return f"{head} [{self.name}]" + (f"\n{self.snippet}" if self.snippet else "")
 
-    @property
-    def long_text(self) -> str:
-        """Return the text for a report: where the error is, what is wrong, the lines around it, and the place."""
-        where = f"{self.project} on branch {self.branch}" if self.branch else self.project
-        kind = "a warning about" if self.severity == "warning" else "an error in"
-        place = f"{self.path} line {self.line}" if self.line else self.path
-        parts = (f"There is {kind} the configuration of {where or self.path}:", self.text, self.snippet, f"in {place}")
-        return "\n\n".join(part for part in parts if part)
-
 
 class TriggerFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one entry of a pipeline's `trigger`: attributes are ANDed, values of one attribute are ORed."""

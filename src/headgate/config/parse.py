@@ -21,7 +21,7 @@ from headgate.config.files.source import Source, Wrong, nearest, roots
 from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
 from headgate.config.kinds.stanza import check_stanza
 from headgate.config.model import ConfigError
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 
 CACHE_MAX = 40_000
 """Maximum number of cached branches, and of cached files."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from headgate.base.errors import ForgeError
-from headgate.config.tenants import Protection, TenantProject
+from headgate.config.operator.model import Protection, TenantProject
 from headgate.gate.state.change import Change, ChangeState, TriggerEvent
 from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.connections import ButtonOrder, Hint

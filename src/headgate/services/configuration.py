@@ -19,10 +19,10 @@ from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout, exchanged
 from headgate.config.model import ConfigError
-from headgate.config.operator.model import ConfigErrors, TenantFile, content_of, included
+from headgate.config.operator import model
+from headgate.config.operator.file import parse_tenant_file
 from headgate.config.parse import ParseCache, ParsedBranch
 from headgate.config.quarantine import held
-from headgate.config.tenants import Connection, Protection, Tenant, TenantProject, parse_tenant_file
 from headgate.map.projects import layout_at
 from headgate.map.records import ConfigBranch, HeldConfiguration, LayoutRecord, RepositoryProblem, SystemConf
 from headgate.map.tree import Undecodable, unescape
@@ -33,7 +33,7 @@ from headgate.services.context import Context
 log = logging.getLogger("headgate.configuration")
 file_log = logging.getLogger("headgate.tenants")
 
-Tenants = Callable[[], Mapping[str, Tenant]]
+Tenants = Callable[[], Mapping[str, model.Tenant]]
 """Returns the currently configured tenants, by name."""
 
 
@@ -54,12 +54,12 @@ class LoadedBranch(NamedTuple):
 class Configuration:
     """Load the configuration of one tenant in one process."""
 
-    def __init__(self, context: Context, tenant: Tenant, cache: ParseCache) -> None:
+    def __init__(self, context: Context, tenant: model.Tenant, cache: ParseCache) -> None:
         self._context, self.tenant, self._cache = context, tenant, cache
         self._record = context.map.layout(tenant.name).record
         self._texts = context.mirror.part(context.map.config.path, self._record.path)
         self._layouts = TenantLayouts.of(tenant, {}, cache)
-        self._of: tuple[Tenant, Mapping[str, Protection], Tenant] = tenant, {}, tenant
+        self._of: tuple[model.Tenant, Mapping[str, model.Protection], model.Tenant] = tenant, {}, tenant
         """The tenant, its forges' branch protections, and the tenant with these protections applied, which is the basis
         of layouts."""
         self._version = self._tried = -1
@@ -70,7 +70,7 @@ class Configuration:
         self.loaded = asyncio.Event()
         """Set once a configuration has been loaded."""
 
-    def follow(self, tenant: Tenant) -> None:
+    def follow(self, tenant: model.Tenant) -> None:
         """Rebuild the layout from the stored texts, because the tenant file has changed."""
         self.tenant = tenant
         self._version = self._tried = -1
@@ -97,7 +97,7 @@ class Configuration:
         return f"the pipeline {pipeline} was removed from the configuration of tenant {self.tenant.name}"
 
     def unfit(
-        self, fresh: Mapping[str, Mapping[str, str]], protections: Mapping[str, Protection]
+        self, fresh: Mapping[str, Mapping[str, str]], protections: Mapping[str, model.Protection]
     ) -> frozenset[tuple[str, str]]:
         """Return (project, branch) of branches whose stored content, with the digests in `fresh` (project -> branch ->
         digest), must not take effect because other content of these branches is in effect. `protections` determine
@@ -116,7 +116,7 @@ class Configuration:
             texts = recall(self._context, source.project) if fresh.get(source.project) else {}
             for branch in fresh.get(source.project, {}):
                 read = of_interest(source, texts.get(branch, {}))
-                if included(source, branch):
+                if model.included(source, branch):
                     parsed.setdefault(source.project, {})[branch] = self._cache.parse(source, branch, read)
         return held(self._layouts.landed, parsed)
 
@@ -180,13 +180,13 @@ class Configuration:
         return True
 
     def _project(
-        self, source: TenantProject, wanted: Mapping[str, str], apart: Mapping[str, HeldConfiguration]
+        self, source: model.TenantProject, wanted: Mapping[str, str], apart: Mapping[str, HeldConfiguration]
     ) -> dict[str, LoadedBranch] | None:
         """Return the included branches, or None if the texts do not match `wanted`. For a branch in `apart`, whose
         present content is not in effect, also return that content: it shows the errors, and changes there are based on
         it."""
         had = self._taken.get(source.project, {})
-        wanted = {branch: digest for branch, digest in wanted.items() if included(source, branch)}
+        wanted = {branch: digest for branch, digest in wanted.items() if model.included(source, branch)}
         now = [(branch, digest, apart[branch].digest if branch in apart else "") for branch, digest in wanted.items()]
         # Parsing is expensive, and a push changes only one project, so the others are reused.
         if [(branch, taken.stored, taken.held) for branch, taken in had.items()] == now:
@@ -196,14 +196,14 @@ class Configuration:
         for branch, digest, new in now:
             own = texts.get(branch, {})
             # While newer texts are not in effect, the texts that the layout uses are stored separately.
-            files = own if content_of(own) == digest else former(self._context, source.project, digest)
+            files = own if model.content_of(own) == digest else former(self._context, source.project, digest)
             if files is None:
                 return None
             read = of_interest(source, files)
-            taken = LoadedBranch(digest, content_of(read), self._cache.parse(source, branch, read), new)
-            if new and content_of(own) == new:
+            taken = LoadedBranch(digest, model.content_of(read), self._cache.parse(source, branch, read), new)
+            if new and model.content_of(own) == new:
                 own = of_interest(source, own)
-                taken = taken._replace(content=content_of(own), refused=self._cache.parse(source, branch, own))
+                taken = taken._replace(content=model.content_of(own), refused=self._cache.parse(source, branch, own))
             out[branch] = taken
         return out
 
@@ -216,13 +216,13 @@ def _torn(layout: Layout) -> bool:
     return any(error.severity == "error" for errors in (*of, *refused) for error in errors)
 
 
-def of_interest(source: TenantProject, files: Mapping[str, str]) -> dict[str, str]:
+def of_interest(source: model.TenantProject, files: Mapping[str, str]) -> dict[str, str]:
     """Return the files that this tenant reads; other tenants may read more paths of the same project."""
     paths = source.config_paths
     return {f: text for f, text in files.items() if any(f == p or (p.endswith("/") and f.startswith(p)) for p in paths)}
 
 
-def protection(context: Context, source: TenantProject) -> Protection | None:
+def protection(context: Context, source: model.TenantProject) -> model.Protection | None:
     """Return the branch protections that the forge reports for the project, from the mirror; None if it reports none,
     or if the tenant does not select branches by protection."""
     place = context.map.cache.connection(source.connection).protection(source.project).record
@@ -230,9 +230,9 @@ def protection(context: Context, source: TenantProject) -> Protection | None:
     if entry is None:
         return None
     try:
-        return decode(blob.assemble(entry, context.mirror.under(place.path)), Protection)
+        return decode(blob.assemble(entry, context.mirror.under(place.path)), model.Protection)
     except ValueError:
-        return readable(entry, Protection)
+        return readable(entry, model.Protection)
 
 
 def stored_branches(context: Context, project: str) -> dict[str, ConfigBranch]:
@@ -270,13 +270,13 @@ def former(context: Context, project: str, digest: str) -> dict[str, str] | None
         if "/" not in name:
             with suppress(ValueError):
                 found[unescape(name)] = blob.assemble(entry, entries).decode()
-    return found if content_of(found) == digest else None
+    return found if model.content_of(found) == digest else None
 
 
-def readers(tenants: Iterable[Tenant]) -> dict[str, list[TenantProject]]:
+def readers(tenants: Iterable[model.Tenant]) -> dict[str, list[model.TenantProject]]:
     """Map each canonical project to its entries in all tenants. The cache is shared, so it must contain everything that
     any of them reads."""
-    found: dict[str, list[TenantProject]] = {}
+    found: dict[str, list[model.TenantProject]] = {}
     for tenant in tenants:
         for source in tenant.projects:
             found.setdefault(source.project, []).append(source)
@@ -298,18 +298,18 @@ class Tenancy(Mapping[str, Configuration]):
     def __init__(
         self,
         context: Context,
-        connections: Mapping[str, Connection],
+        connections: Mapping[str, model.Connection],
         budgets: Budgets = DEFAULTS,
         *,
         cache: ParseCache | None = None,
-        read: tuple[SystemConf, TenantFile] | None = None,
+        read: tuple[SystemConf, model.TenantFile] | None = None,
     ) -> None:
         """Create the tenancy. `read` is the file as this process read it, which is used until `follow` is called."""
         self._context, self._connections = context, connections
         self._cache = cache or ParseCache(budgets=budgets)
         self._version, self._digest = -1, ""
         self._known: dict[str, Configuration] = {}
-        self._file = TenantFile({})
+        self._file = model.TenantFile({})
         self._refused: RepositoryProblem | None = None
         self.follows = read is None
         """Whether tenants are read from the store."""
@@ -322,7 +322,7 @@ class Tenancy(Mapping[str, Configuration]):
         self.follows = True
 
     @property
-    def file(self) -> TenantFile:
+    def file(self) -> model.TenantFile:
         """Return the contents of the file."""
         self._now()
         return self._file
@@ -333,16 +333,16 @@ class Tenancy(Mapping[str, Configuration]):
         self._now()
         return self._refused
 
-    def tenants(self) -> dict[str, Tenant]:
+    def tenants(self) -> dict[str, model.Tenant]:
         """Return the current tenants, by name."""
         return {name: found.tenant for name, found in self._now().items()}
 
-    def parsed(self, conf: SystemConf) -> TenantFile:
+    def parsed(self, conf: SystemConf) -> model.TenantFile:
         """Return the parsed tenant file.  Raise ConfigErrors if any tenant cannot be loaded."""
         found = parse_tenant_file(conf.text, conf.path, self._connections)
         # A reloaded file takes effect completely or not at all; only at startup may single tenants be missing.
         if found.refused:
-            raise ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))
+            raise model.ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))
         return found
 
     def _now(self) -> Mapping[str, Configuration]:
@@ -363,7 +363,7 @@ class Tenancy(Mapping[str, Configuration]):
             return self._known
         try:
             found = parse_tenant_file(conf.text, conf.path, self._connections)
-        except ConfigErrors as errors:
+        except model.ConfigErrors as errors:
             # This process may lack a connection that the schedulers have.
             file_log.error("the schedulers' tenant file is invalid here; keeping the previous tenants: %s", errors)
             return self._known
@@ -371,7 +371,7 @@ class Tenancy(Mapping[str, Configuration]):
         self._digest = conf.digest
         return self._known
 
-    def _take(self, found: TenantFile) -> None:
+    def _take(self, found: model.TenantFile) -> None:
         """Apply the file; existing tenants continue with its new content."""
         before, self._known, self._file = self._known, {}, found
         for name, tenant in found.tenants.items():

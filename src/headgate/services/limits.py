@@ -32,7 +32,7 @@ class SharedLimits:
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
     def of(self, connection: str) -> ConnectionLimits:
-        """Return the limits of one connection; see `ports.limits.Limits`."""
+        """Return the limits of one connection; see `ports.limits.ForgeLimits`."""
         return ConnectionLimits(self, connection)
 
     def tell(self, connection: str, account: str, limit: AccountLimit) -> None:

@@ -20,7 +20,8 @@ from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
 from headgate.adapters.metrics.figures import ProcessMetrics
 from headgate.base.tasks import run_until, unless
-from headgate.config.tenants import Connection, parse_tenant_file
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import Connection
 from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.records import Finished, HandAction
 from headgate.ports.forge import ForgeWatch

@@ -1,4 +1,4 @@
-"""Build configurations for plays without parsing any text."""
+"""Build configurations for plays without parsing any text, and tenants from whole tenant files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from headgate.config.dynamic import Judgement, LayoutRequest
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import ConfigErrors, Connection, Tenant
 from headgate.gate.rules.needs import BY_TOPIC
 
 
@@ -100,3 +102,11 @@ class PlayLayouts:
         return Judgement(
             (), layout.freeze(request.pipeline, request.project, request.branch, request.ref, request.files)
         )
+
+
+def parse_tenants(text: str, path: str, connections: Mapping[str, Connection]) -> dict[str, Tenant]:
+    """Return the tenants by name, in the order of the file. Raise ConfigErrors if any of them cannot be loaded."""
+    found = parse_tenant_file(text, path, connections)
+    if found.refused:
+        raise ConfigErrors(tuple(error for errors in found.refused.values() for error in errors))
+    return found.tenants

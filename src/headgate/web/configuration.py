@@ -17,8 +17,8 @@ from headgate.config.freeze.sections import Section, is_dropped, parameters
 from headgate.config.kinds.stanza import section_jobs
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph, FrozenJob
+from headgate.config.operator.model import TenantProject
 from headgate.config.parse import Stanza
-from headgate.config.tenants import TenantProject
 from headgate.web.shapes import ProjectConfig, ProjectPipeline, ProjectShape
 
 NO_BUILD = "0" * 32

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.base.tasks import end, run_until
-from headgate.config.tenants import Tenant
+from headgate.config.operator.model import Tenant
 from headgate.recipes.requestforms import Open
 from headgate.services.context import Context
 from headgate.web.access import Access

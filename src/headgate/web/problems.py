@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from headgate.config.dynamic import NOT_IN_FORCE, TenantLayouts
-from headgate.config.tenants import Tenant
+from headgate.config.operator.model import Tenant
 from headgate.gate.state.change import Parted, Strayed
 from headgate.map.inventory.nodes import NodeAccount
 from headgate.map.projects import layout_at

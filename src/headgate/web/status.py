@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from headgate import __version__
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import branch_of
-from headgate.config.tenants import Tenant
+from headgate.config.operator.model import Tenant
 from headgate.gate.state.model import Build, Item
 from headgate.map.places import PipelineDir
 from headgate.map.projects import layout_at

@@ -19,7 +19,6 @@ from headgate.cli.resources import connection_shapes
 from headgate.cli.settings import read
 from headgate.config.drivers import DRIVERS, Driver
 from headgate.config.files.checks import StanzaKey, text
-from headgate.config.keys.consumers import CONSUMERS
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.recipes.mirror import Mirror
 from headgate.services.context import Context
@@ -28,6 +27,7 @@ from headgate.store.store import Store
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
+from tests.house.consumers import CONSUMERS
 
 from ..conftest import PIPELINES, TENANTS
 from . import notebook

@@ -20,7 +20,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.base.errors import UserError
 from headgate.base.ids import derived, fresh
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, ProgramStatus, Vote
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent, numbered
 from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage

@@ -10,7 +10,7 @@ from typing import ClassVar
 from aiohttp import web
 
 from headgate.base.tasks import end
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.ports.forge import Forge, Hint, Ignored, Misdelivered
 from headgate.testing.forges.github.mail import Mail
 from headgate.testing.servers.program import free_ports

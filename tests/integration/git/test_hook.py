@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from headgate.adapters.git.poll.names import Names
 from headgate.cli.hook import hook
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.testing.repositories import Repositories, run_git
 
 from .words import PROJECT

@@ -15,7 +15,7 @@ import pytest
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.forge import GitForge
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.gitwork import MergeItem
 from headgate.gate.state.works import LandAnswer, LandRequest, MergeAnswer, MergeRequest, RepoState

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.adapters.forges import rest
-from headgate.config.tenants import Protection
+from headgate.config.operator.model import Protection
 from tests.integration.gitea.ground import PROJECT, Ground, watched
 
 

@@ -16,7 +16,7 @@ from headgate.adapters.forges.rest import forge_http
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.tasks import end
-from headgate.config.tenants import Protection, TenantProject
+from headgate.config.operator.model import Protection, TenantProject
 from headgate.gate.state.change import ChangeState, TriggerEvent, numbered
 from headgate.ports.forge import Forge, Hint, Ignored, Misdelivered, Sighting
 from headgate.testing.clock import DEADLINE_S

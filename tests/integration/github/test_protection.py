@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.adapters.forges.github import poll as protection
-from headgate.config.tenants import Protection
+from headgate.config.operator.model import Protection
 from headgate.testing.forges.github.graph import FakeGitHubGraph
 from headgate.testing.forges.github.people import GitHub
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched

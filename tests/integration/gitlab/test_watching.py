@@ -9,7 +9,7 @@ import pytest
 from headgate.adapters.forges import rest, watch
 from headgate.adapters.forges.gitlab.client import GitLabClient
 from headgate.adapters.forges.rest import Query
-from headgate.config.tenants import Protection
+from headgate.config.operator.model import Protection
 from headgate.gate.state.change import ChangeState, EventKind
 from headgate.ports.forge import Hint
 from headgate.ports.reporter import ReporterAway

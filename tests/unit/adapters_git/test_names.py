@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.adapters.git.poll.names import HEADS, Names
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 
 API, LIB = "git.example/code/api", "git.example/code/api/lib"
 

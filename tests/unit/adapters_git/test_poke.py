@@ -14,7 +14,7 @@ import pytest
 
 from headgate.adapters.git.connection import POKE_MAX_BYTES, Poked, pads
 from headgate.adapters.git.poll.watch import Hinted
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.ports.forge import Hint, Ignored, Misdelivered
 
 SECRET, NOW_S = "0123456789abcdef", 1_800_000_000

@@ -8,8 +8,9 @@ from textwrap import dedent
 from headgate.config.definitions import Branches
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import Connection, Tenant
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, parse_tenant_file
 
 HOST = "git.acme"
 CONNECTIONS = {

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headgate.config.dynamic import TenantLayouts
+from headgate.config.operator.file import parse_tenant_file
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import parse_tenant_file
 
 from .places import BASE, CONNECTIONS, TENANTS, branches
 

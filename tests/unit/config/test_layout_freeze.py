@@ -6,8 +6,9 @@ from textwrap import dedent
 
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.layout import Layout, branch_of, build_layout
+from headgate.config.operator.model import Connection, Tenant
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.testing.layouts import parse_tenants
 
 TENANTS = """
 - tenant:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from headgate.config.layout import build_layout
 from headgate.config.model import FrozenJob, Playbook
+from headgate.config.operator.model import Connection, Tenant
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.testing.layouts import parse_tenants
 from tests.tiers import share
 
 TENANTS = """

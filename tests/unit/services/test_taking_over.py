@@ -14,8 +14,8 @@ import pytest
 
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
+from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, parse_tenants
 from headgate.gate.state.change import Change, EventKind, TriggerEvent
 from headgate.gate.state.works import CatAnswer, CatRequest, MergerAnswer, MergerWork
 from headgate.map.places import Map
@@ -33,6 +33,7 @@ from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.store.types import Put, Snapshot
 from headgate.testing.clock import run_virtual
+from headgate.testing.layouts import parse_tenants
 
 TENANTS = """
 - tenant:

@@ -17,7 +17,7 @@ from headgate.adapters.forges.watch import Watching
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import HEADS
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import ChangeState, numbered
 from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
@@ -60,7 +60,7 @@ class RestDriver(ABC):
         self._watching, self._teller, self._lander = watching, teller, lander
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Set the projects to watch; see `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.ForgeWatch`."""
         self._watching.look_at(projects)
 
     def sightings(
@@ -69,7 +69,7 @@ class RestDriver(ABC):
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.ForgeWatch`."""
         return self._watching.sightings(known, heads, refs)
 
     def stir(self, hint: Hint) -> None:

@@ -21,7 +21,7 @@ from headgate.adapters.git.command import GitError
 from headgate.adapters.git.poll.names import Names
 from headgate.base.tasks import end
 from headgate.base.texts import line
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import ChangeState, numbered
 from headgate.ports.forge import Hint, Sighting
 from headgate.ports.reporter import ReporterAway
@@ -144,7 +144,7 @@ class PollSource(Protocol):
 
 
 class Watching:
-    """Watch the projects of one forge; see `ports.forge.Watch`."""
+    """Watch the projects of one forge; see `ports.forge.ForgeWatch`."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Watching:
         self._elsewhere_stirred = asyncio.Event()
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Set the projects to watch; see `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.ForgeWatch`."""
         self._projects = dict(projects)
         # Hints must be answered even if their project has left all
         # tenants; otherwise their records would stay forever.
@@ -195,7 +195,7 @@ class Watching:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.ForgeWatch`."""
         for one in self._followed.values():
             one.full_s = 0.0
         names, all_known = Names((self._projects or {}).values()), KnownChanges(known, heads, refs)

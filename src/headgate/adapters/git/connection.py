@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from headgate.base.ids import derived
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.ports.forge import Hint, Ignored, Misdelivered
 
 POLL_MIN_S = 0.1

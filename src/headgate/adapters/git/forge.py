@@ -22,7 +22,7 @@ from headgate.adapters.git.poll.names import APPROVED, APPROVES_NOTHING, FOR, RE
 from headgate.adapters.git.poll.watch import Hinted, LookPlaces, watch
 from headgate.adapters.git.push import remove, report
 from headgate.base.tasks import end
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.works import ReportRequest
 from headgate.ports.forge import Hint, Sighting, of_project
@@ -40,7 +40,7 @@ FIRST_LOOK_MAX_S = 15.0
 
 
 class GitForge:
-    """Watch the repositories of one connection; see `ports.forge.Watch`."""
+    """Watch the repositories of one connection; see `ports.forge.ForgeWatch`."""
 
     def __init__(self, connection: GitConnection, engine: GitEngine, projects: Mapping[str, TenantProject]) -> None:
         self.name = connection.name
@@ -49,11 +49,11 @@ class GitForge:
         self._poll: _ForgePoll | None = None
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Set the projects to watch; see `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.ForgeWatch`."""
         self._projects = dict(projects)
 
     def stir(self, hint: Hint) -> None:
-        """Poll soon what a hint names; see `ports.forge.Watch`."""
+        """Poll soon what a hint names; see `ports.forge.ForgeWatch`."""
         if self._poll is not None:
             self._poll.hint(hint)
 

@@ -343,7 +343,7 @@ class Phases:
     async def _started(
         self, stage: Stage, command: list[str], environment: dict[str, str], limit_s: float, cancel: asyncio.Event
     ) -> int | str:
-        """Run the command of a playbook; see `Keeper.run`."""
+        """Run the command of a playbook; see `ProcessKeeper.run`."""
         workspace = self.workspace
         request = Command(
             command,

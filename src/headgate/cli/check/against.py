@@ -22,7 +22,7 @@ from headgate.config.budgets import sized
 from headgate.config.explain import answers
 from headgate.config.explain.describe import AttributeDifference
 from headgate.config.model import FrozenGraph
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 
 AT_ONCE_MAX = 8
 """Limit on concurrent requests, to keep the load on somebody's production server low."""

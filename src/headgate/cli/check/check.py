@@ -31,7 +31,7 @@ from headgate.cli.terminal.say import say
 from headgate.config.check.findings import GraphFinding, causes
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 from headgate.config.model import ConfigError
-from headgate.config.tenants import ConfigErrors
+from headgate.config.operator.model import ConfigErrors
 
 CAUSES_MAX = 30
 """Number of causes that the text output shows by default."""

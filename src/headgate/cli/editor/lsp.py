@@ -16,7 +16,7 @@ from headgate.cli.offline.othertrees import work_trees_of
 from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, ReadingOptions, given
 from headgate.cli.resources import connections
 from headgate.cli.settings import find, read
-from headgate.config.tenants import ConfigErrors
+from headgate.config.operator.model import ConfigErrors
 
 
 @click.command()

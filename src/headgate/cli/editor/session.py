@@ -20,8 +20,8 @@ from headgate.config.explain.marks import Extent, extent, key_of, word_at
 from headgate.config.explain.origins import explained
 from headgate.config.files.source import STANDARD_PATHS
 from headgate.config.model import ConfigError
+from headgate.config.operator.model import TenantProject
 from headgate.config.parse import Stanza, parse_branches
-from headgate.config.tenants import TenantProject
 
 SHOWN_MAX = 25
 """Maximum number of lines of a definition or an explanation in a hover."""

@@ -18,7 +18,8 @@ from headgate.base.ids import fresh
 from headgate.base.texts import line
 from headgate.cli.resources import connections, known_connections, open_store, tenant_text
 from headgate.cli.settings import Settings
-from headgate.config.tenants import ConfigErrors, parse_tenant_file
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import ConfigErrors
 from headgate.map.places import Map
 from headgate.map.records import DONE, HandAction
 from headgate.ports.secrets import SecretError

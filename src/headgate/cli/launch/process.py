@@ -27,7 +27,7 @@ from headgate.cli.jobs import retention_policy, writable
 from headgate.cli.resources import connected, known_connections, open_store, plain
 from headgate.cli.settings import FLAGS, Settings
 from headgate.cli.store.urls import StoreAway
-from headgate.config.tenants import Tenant
+from headgate.config.operator.model import Tenant
 from headgate.map.places import Map
 from headgate.ports.observer import Everybody, Observer
 from headgate.recipes.mirror import Mirror

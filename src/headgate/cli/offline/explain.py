@@ -21,9 +21,9 @@ from headgate.config.explain.origins import Attribute, Elements, Explained, Expl
 from headgate.config.files.checks import as_list, deep_plain, plain
 from headgate.config.files.source import nearest
 from headgate.config.freeze.sections import FreezeTarget, attached, job_applies, of
+from headgate.config.operator.model import ConfigErrors
 from headgate.config.parse import Stanza
 from headgate.config.patterns import Undecided
-from headgate.config.tenants import ConfigErrors
 
 LISTED_MAX = 40
 """Maximum number of rows of one kind in the text output; JSON has all."""

@@ -20,7 +20,7 @@ from headgate.config.check.uses import reached
 from headgate.config.explain import describe
 from headgate.config.explain.origins import Explainer
 from headgate.config.model import FrozenGraph, FrozenJob
-from headgate.config.tenants import ConfigErrors
+from headgate.config.operator.model import ConfigErrors
 
 _PHASES = (("pre-run", "pre_run"), ("run", "run"), ("post-run", "post_run"), ("cleanup", "cleanup_run"))
 

@@ -20,7 +20,7 @@ from headgate.config.explain import describe
 from headgate.config.explain.origins import Explainer
 from headgate.config.files.source import nearest
 from headgate.config.model import FrozenGraph
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 
 Detail = tuple[str, str]
 """An attribute, and how it changes."""

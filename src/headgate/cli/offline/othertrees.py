@@ -14,8 +14,7 @@ from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant
 from headgate.cli.offline.repositories import Files, UnreadableRepository, at_revision, on_disk, place_of, read
 from headgate.config.explain import describe
-from headgate.config.operator.model import included
-from headgate.config.tenants import ConfigErrors, TenantProject
+from headgate.config.operator.model import ConfigErrors, TenantProject, included
 
 Trees = Mapping[str, Path]
 """Canonical name -> the project's repository on this machine."""

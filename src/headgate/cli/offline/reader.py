@@ -30,9 +30,9 @@ from headgate.config.files.document import Table, load
 from headgate.config.files.source import Wrong
 from headgate.config.layout import Layout, build_layout, exchanged
 from headgate.config.model import ConfigError
-from headgate.config.operator.model import included
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import ConfigErrors, Connection, Tenant, TenantFile, TenantProject, included
 from headgate.config.parse import ParsedBranch, parse_branches
-from headgate.config.tenants import ConfigErrors, Connection, Tenant, TenantFile, TenantProject, parse_tenant_file
 from headgate.gate.state.works import CatAnswer, CatRequest
 
 FETCHES_MAX = 8

@@ -31,17 +31,9 @@ def reached(old: Layout, new: Layout) -> frozenset[str]:
     return frozenset(references.projects)
 
 
-def referring(layout: Layout, *keys: Key) -> frozenset[Key]:
-    """Return the keys themselves and all keys that refer to any of them, directly or indirectly."""
-    references = _References(layout, layout)
-    for key in keys:
-        references.follow(key)
-    return frozenset(references.seen)
-
-
 class _References:
     def __init__(self, old: Layout, new: Layout) -> None:
-        self._layouts = (old,) if old is new else (old, new)
+        self._layouts = (old, new)
         self.seen: set[Key] = set()
         self.projects: set[str] = set()
 

@@ -54,8 +54,7 @@ class StanzaKey:
     note: str = ""
     required: bool = False
     idle: str = ""
-    """Reason why the key has no effect in Headgate; empty if it has one (`keys.consumers` names the code that reads
-    it)."""
+    """Reason why the key has no effect in Headgate; empty if it has one."""
 
 
 Keys = Mapping[str, StanzaKey]

@@ -84,11 +84,6 @@ def one_of(pick: Callable[[TermSubject], Iterable[str]]) -> Holds:
     return lambda words, seen: not {str(word) for word in as_list(words)}.isdisjoint(pick(seen))
 
 
-def all_of(pick: Callable[[TermSubject], Iterable[str]]) -> Holds:
-    """Hold if all of the words are among those picked."""
-    return lambda words, seen: {str(word) for word in as_list(words)} <= set(pick(seen))
-
-
 def happened(events: object, seen: TermSubject) -> bool:
     """Return whether `events` names the event of the subject, whether or not that deletes a ref."""
     return seen.what.event in as_list(events)

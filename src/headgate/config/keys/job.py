@@ -217,7 +217,5 @@ JOB: dict[str, JobKey] = {
     ),
     "preserve-home-paths": _key(_TEXTS, MergeRule.ADD, idle=_HOME),
 }
-PROJECT_JOB: dict[str, JobKey] = JOB
-"""Keys of a job in a pipeline section of a project: the same as in a job stanza."""
 CONTROLLED = frozenset(name for name, key in JOB.items() if key.control)
 EXECUTION = frozenset(name for name, key in JOB.items() if not key.context)

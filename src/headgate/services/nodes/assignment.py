@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from headgate.config.tenants import Tenant
+from headgate.config.operator.model import Tenant
 from headgate.inventory.choice import choose
 from headgate.inventory.names import Invalid
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from headgate.base.tasks import end, run_until
-from headgate.config.operator.model import TenantFile
+from headgate.config.operator.model import Connection, Tenant, TenantFile, TenantProject
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, Tenant, TenantProject
 from headgate.gate.state.works import BuildEnded, BuildPaused
 from headgate.map.records import RepositoryProblem
 from headgate.map.tree import unescape

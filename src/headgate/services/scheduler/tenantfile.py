@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from headgate.base.errors import UserError
-from headgate.config.operator.model import ConfigErrors
+from headgate.config.operator.model import ConfigErrors, Tenant
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Tenant
 from headgate.map.places import Map
 from headgate.map.queues import ReadAnew
 from headgate.map.records import ForPipeline, ManagementResult, Quarantined, Reread, SystemConf

@@ -93,9 +93,6 @@ class ReviewingPerson:
     def ready(self, number: int) -> None:
         self.asks("POST", f"changes/{number}/ready", {})
 
-    def names_topic(self, number: int, topic: str) -> None:
-        self.asks("PUT", f"changes/{number}/topic", {"topic": topic})
-
     def tags(self, number: int, *hashtags: str) -> None:
         self.asks("POST", f"changes/{number}/hashtags", {"add": list(hashtags)})
 

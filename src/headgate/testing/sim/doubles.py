@@ -13,8 +13,7 @@ from headgate.adapters.git.poll.moves import MovedRefs, moved_refs
 from headgate.base.ids import derived
 from headgate.base.tasks import unless
 from headgate.config.dynamic import Judgement, LayoutRequest, TenantLayouts
-from headgate.config.operator.model import content_of
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject, content_of
 from headgate.gate.state import works
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.gitwork import Trees

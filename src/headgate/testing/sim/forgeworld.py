@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import cast
 
+from headgate.config.operator.file import parse_tenant_file
+from headgate.config.operator.model import Connection, TenantFile
 from headgate.config.parse import ParseCache
-from headgate.config.tenants import Connection, TenantFile, parse_tenant_file
 from headgate.gate.state.change import ChangeState
 from headgate.map.records import Finished
 from headgate.ports.forge import Forge, ForgeWatch

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.forges.facts import ForgeEvent
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import ZEROS, Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage

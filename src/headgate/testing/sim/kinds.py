@@ -8,8 +8,9 @@ from collections.abc import Collection
 from functools import cache
 from typing import NamedTuple
 
-from headgate.config.tenants import Connection, Tenant, parse_tenants
+from headgate.config.operator.model import Connection, Tenant
 from headgate.services.contact import EVENT_DATA_MAX_BYTES
+from headgate.testing.layouts import parse_tenants
 from headgate.testing.sim.worlds import HOST, PROJECTS, SimWorld
 
 TENANT = """

@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate import __version__
 from headgate.adapters.identity.tokens import OPENID
-from headgate.config.tenants import Tenant
+from headgate.config.operator.model import Tenant
 from headgate.rest import Handler, HttpRequest, Response, get
 from headgate.web.access import APPROVE, COMMENT, NAMED_ALONE, UNAPPROVED, Realm
 from headgate.web.answers import wants_html

@@ -15,8 +15,8 @@ from headgate.config.files.source import nearest
 from headgate.config.freeze.sections import FreezeTarget
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph
+from headgate.config.operator.model import TenantProject
 from headgate.config.parse import Stanza
-from headgate.config.tenants import TenantProject
 from headgate.map.keys import KeyPair
 from headgate.ports.secrets import SecretError
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, get, post

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from headgate.adapters.forges.gerrit.driver import GerritForge
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Sighting
 from headgate.testing.clock import DEADLINE_S

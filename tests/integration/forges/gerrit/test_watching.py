@@ -9,7 +9,7 @@ import pytest
 from headgate.adapters.forges.gerrit.driver import GerritForge
 from headgate.adapters.forges.gerrit.watchlist import GerritPace
 from headgate.config.forges.facts import ForgeAccount
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import EventKind, numbered
 from headgate.ports.forge import Hint
 from headgate.testing.servers.faults import Proxy

@@ -26,7 +26,7 @@ from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.base.texts import visible
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import HEADS, Change, ChangeState
 from headgate.gate.state.returns import FileComment
 from headgate.gate.state.works import Landing, LandRequest
@@ -80,7 +80,7 @@ class GerritForge:
     # --- watching
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Set the projects to watch; see `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.ForgeWatch`."""
         self._projects = dict(projects)
 
     async def sightings(
@@ -89,7 +89,7 @@ class GerritForge:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[forge.Sighting]:
-        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.ForgeWatch`."""
         watcher = Watcher(
             self._rest, self._server, self._engine(), self._looker, self._wanted, self._projects, self._pace,
             self._program,

@@ -67,7 +67,7 @@ class Watcher:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.ForgeWatch`."""
         listening = [asyncio.ensure_future(self._ear.listen())] if self._server.stream_events else []
         failures = 0
         try:

@@ -19,7 +19,7 @@ from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ListTooLong, No
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import Details, ForgeEvent, Vote
-from headgate.config.tenants import Protection
+from headgate.config.operator.model import Protection
 from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Hint
 
@@ -46,7 +46,7 @@ async def protection(client: GiteaClient, project: str) -> Guarded:
 
 @dataclass(slots=True)
 class GiteaSource:
-    """Read projects of one Gitea; see `forges.watch.Source`."""
+    """Read projects of one Gitea; see `forges.watch.PollSource`."""
 
     client: GiteaClient
     engine: Callable[[], GitEngine]
@@ -64,7 +64,7 @@ class GiteaSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a poll of one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.PollSource`."""
         asking = GiteaProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
         look = ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
@@ -72,12 +72,12 @@ class GiteaSource:
         return look
 
     def refused(self, project: str) -> None:
-        """Discard refused credentials; see `forges.watch.Source`."""
+        """Discard refused credentials; see `forges.watch.PollSource`."""
 
 
 @dataclass(slots=True)
 class GiteaProjectPoll:
-    """Query one project of a Gitea; see `forges.poll.Asking`."""
+    """Query one project of a Gitea; see `forges.poll.ProjectPoll`."""
 
     client: GiteaClient
     stands: GiteaStands
@@ -88,8 +88,8 @@ class GiteaProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.Asking`. A new status does not show
-        in the list, and Gitea does not repeat failed deliveries."""
+        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.ProjectPoll`. A new status does
+        not show in the list, and Gitea does not repeat failed deliveries."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
         query: Query = {"state": "open", "sort": "oldest"}
@@ -100,7 +100,7 @@ class GiteaProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """Return the state of one change and its new events; see `forges.poll.Asking`."""
+        """Return the state of one change and its new events; see `forges.poll.ProjectPoll`."""
         project = self.client.account.short(self.project)
         since = ReportMark.of(was.details.mark).since if was is not None and was.details is not None else ""
         # At the first query, older comments cause no events, so skip them.
@@ -117,7 +117,7 @@ class GiteaProjectPoll:
         return await protection(self.client, self.client.account.short(self.project))
 
     def forget_rules(self) -> None:
-        """Discard the cached rules; see `forges.poll.Asking`."""
+        """Discard the cached rules; see `forges.poll.ProjectPoll`."""
         self.stands.forget_rules()
 
 

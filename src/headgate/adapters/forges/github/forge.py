@@ -26,7 +26,7 @@ from headgate.adapters.git.command import RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.errors import UserError
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import Change, ChangeState, numbered
 from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
@@ -118,7 +118,7 @@ class GitHubForge:
         self._lander = GitHubLander(client, tokens, BranchReader(engine, self.name))
 
     def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Set the projects to watch; see `ports.forge.Watch`."""
+        """Set the projects to watch; see `ports.forge.ForgeWatch`."""
         self._watching.look_at(projects)
 
     def sightings(
@@ -127,7 +127,7 @@ class GitHubForge:
         heads: Mapping[str, Mapping[str, str]],
         refs: Mapping[str, Mapping[str, str]],
     ) -> AsyncIterator[Sighting]:
-        """Yield what is new at the watched projects; see `ports.forge.Watch`."""
+        """Yield what is new at the watched projects; see `ports.forge.ForgeWatch`."""
         return self._watching.sightings(known, heads, refs)
 
     def stir(self, hint: Hint) -> None:

@@ -18,7 +18,7 @@ from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Query
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import Details, ForgeEvent, Rule, Vote
-from headgate.config.tenants import Protection
+from headgate.config.operator.model import Protection
 from headgate.gate.state.change import ChangeState
 from headgate.ports.forge import Hint
 
@@ -78,7 +78,7 @@ async def protection(client: GitHubClient, key: ForgeKey, project: str) -> tuple
 
 @dataclass(slots=True)
 class GitHubSource:
-    """Read projects of one GitHub; see `forges.watch.Source`."""
+    """Read projects of one GitHub; see `forges.watch.PollSource`."""
 
     client: GitHubClient
     tokens: Tokens
@@ -95,7 +95,7 @@ class GitHubSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a poll of one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.PollSource`."""
         key = await self.tokens.of(self.client.account.short(project))
         asking = GitHubProjectPoll(self.client, self.stands, key, await self.tokens.us(), project)
         at = self.client.account.name
@@ -106,13 +106,13 @@ class GitHubSource:
         return look
 
     def refused(self, project: str) -> None:
-        """Discard refused credentials; see `forges.watch.Source`."""
+        """Discard refused credentials; see `forges.watch.PollSource`."""
         self.tokens.forget(self.client.account.short(project))
 
 
 @dataclass(slots=True)
 class GitHubProjectPoll:
-    """Query one project of a GitHub; see `forges.poll.Asking`."""
+    """Query one project of a GitHub; see `forges.poll.ProjectPoll`."""
 
     client: GitHubClient
     stands: GitHubStands
@@ -125,7 +125,7 @@ class GitHubProjectPoll:
     """Whether our account may see classic branch protection."""
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """Return the numbers of open changes, and whether each has moved; see `forges.poll.Asking`."""
+        """Return the numbers of open changes, and whether each has moved; see `forges.poll.ProjectPoll`."""
         path = f"/repos/{self.client.account.short(self.project)}/pulls"
         found: dict[int, bool] = {}
         # Sort by creation: sorted by update, changes would shift between pages while they are read.
@@ -137,7 +137,7 @@ class GitHubProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """Return the state of one change and its new events; see `forges.poll.Asking`."""
+        """Return the state of one change and its new events; see `forges.poll.ProjectPoll`."""
         project = self.client.account.short(self.project)
         pull = await look(self.client, self.key, project, number, urgent=urgent)
         # It was closed between the list and this query.
@@ -159,7 +159,7 @@ class GitHubProjectPoll:
         return await self.stands.permission(self.key, project, who) in ("write", "admin")
 
     def forget_rules(self) -> None:
-        """Discard the cached rules; see `forges.poll.Asking`."""
+        """Discard the cached rules; see `forges.poll.ProjectPoll`."""
         self.stands.forget_rules()
 
 

@@ -26,7 +26,7 @@ from headgate.adapters.git.series import few, files
 from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Vote
-from headgate.config.tenants import Protection
+from headgate.config.operator.model import Protection
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.ports.forge import Hint
 
@@ -234,7 +234,7 @@ def _activity(
 
 @dataclass(slots=True)
 class GitLabSource:
-    """Read projects of one GitLab; see `forges.watch.Source`."""
+    """Read projects of one GitLab; see `forges.watch.PollSource`."""
 
     client: GitLabClient
     people: People
@@ -251,7 +251,7 @@ class GitLabSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a poll of one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.PollSource`."""
         asking = GitLabProjectPoll(self.client, self.stands, await self.people.us(), project)
         connection = self.client.account.name
         look = ProjectLook(asking, connection, self.engine, names, project, known, hints, full, again)
@@ -260,13 +260,13 @@ class GitLabSource:
 
     def refused(self, project: str) -> None:
         """Forget our account, so that the next query checks the token, whose state git's errors do not show clearly;
-        see `forges.watch.Source`."""
+        see `forges.watch.PollSource`."""
         self.people.name = ""
 
 
 @dataclass(slots=True)
 class GitLabProjectPoll:
-    """Query one project of a GitLab; see `forges.poll.Asking`."""
+    """Query one project of a GitLab; see `forges.poll.ProjectPoll`."""
 
     client: GitLabClient
     stands: GitLabChangeStateReader
@@ -276,7 +276,7 @@ class GitLabProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """Return the numbers of open changes, and whether each has moved; see `forges.poll.Asking`."""
+        """Return the numbers of open changes, and whether each has moved; see `forges.poll.ProjectPoll`."""
         path = f"{self.client.account.path(self.project)}/merge_requests"
         found: dict[int, bool] = {}
         # Sort by creation: sorted by update, changes would shift between pages while they are read.
@@ -288,7 +288,7 @@ class GitLabProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """Return the state of one change and its new events; see `forges.poll.Asking`."""
+        """Return the state of one change and its new events; see `forges.poll.ProjectPoll`."""
         # A known change without comments gets 1: unlike 0, it makes `look` read more pages than at the first query.
         after = max(GitLabMark.of(was.details.mark).remark, 1) if was is not None and was.details is not None else 0
         request = await look(self.client, self.project, number, after, urgent=urgent)
@@ -309,7 +309,7 @@ class GitLabProjectPoll:
         return Protection(frozenset(found), frozenset()), ""
 
     def forget_rules(self) -> None:
-        """Do nothing: GitLab applies the rules itself in each response; see `forges.poll.Asking`."""
+        """Do nothing: GitLab applies the rules itself in each response; see `forges.poll.ProjectPoll`."""
 
 
 def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:

@@ -48,7 +48,7 @@ SPOKEN = Spoken(
 
 @dataclass(slots=True)
 class PagureSource:
-    """Read projects of one Pagure; see `forges.watch.Source`."""
+    """Read projects of one Pagure; see `forges.watch.PollSource`."""
 
     client: PagureClient
     engine: Callable[[], GitEngine]
@@ -66,20 +66,20 @@ class PagureSource:
         full: bool,
         again: frozenset[int],
     ) -> ProjectLook:
-        """Start a poll of one project; see `forges.watch.Source`."""
+        """Start a poll of one project; see `forges.watch.PollSource`."""
         asking = PagureProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
         at = self.client.account.name
         return ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
 
     def refused(self, project: str) -> None:
-        """Discard refused credentials; see `forges.watch.Source`."""
+        """Discard refused credentials; see `forges.watch.PollSource`."""
         # The next query then requests the login, which shows whether the token is still valid.
         self.client.login = ""
 
 
 @dataclass(slots=True)
 class PagureProjectPoll:
-    """Query one project of a Pagure; see `forges.poll.Asking`."""
+    """Query one project of a Pagure; see `forges.poll.ProjectPoll`."""
 
     client: PagureClient
     stands: PagureStands
@@ -90,8 +90,8 @@ class PagureProjectPoll:
     words: Words = WORDS
 
     async def opened(self, known: Mapping[int, ChangeState]) -> Mapping[int, bool]:
-        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.Asking`. New flags and options do
-        not show in the list, and Pagure does not repeat failed deliveries."""
+        """Return the open changes and, in turn, some unmoved ones; see `forges.poll.ProjectPoll`. New flags and options
+        do not show in the list, and Pagure does not repeat failed deliveries."""
         path = f"{self.client.project(self.client.account.short(self.project))}/pull-requests"
         found: dict[int, bool] = {}
         async for page in self.client.requests(path, {"status": "Open"}):
@@ -101,14 +101,14 @@ class PagureProjectPoll:
     async def one(
         self, number: int, was: ChangeState | None, heads: Mapping[str, str], *, first: bool, urgent: bool
     ) -> Found | None:
-        """Return the state of one change and its new events; see `forges.poll.Asking`."""
+        """Return the state of one change and its new events; see `forges.poll.ProjectPoll`."""
         pull = await look(self.client, self.client.account.short(self.project), number, urgent=urgent)
         if was is None and pull.state != "OPEN":
             return None
         return await self.stands.of(self.client.key, self.project, pull, was, self.us, heads, first=first)
 
     def forget_rules(self) -> None:
-        """Discard the cached rules; see `forges.poll.Asking`."""
+        """Discard the cached rules; see `forges.poll.ProjectPoll`."""
         self.stands.forget_rules()
 
 

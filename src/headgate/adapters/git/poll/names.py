@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from headgate.adapters.git.objects import shown_name
 from headgate.config.forges.facts import Word
 from headgate.config.forges.footers import footers
-from headgate.config.tenants import TenantProject
+from headgate.config.operator.model import TenantProject
 from headgate.gate.state.change import ChangeState
 
 HEADS, FOR, APPROVED, RECHECK = "refs/heads/", "refs/for/", "refs/approved/", "refs/recheck/"

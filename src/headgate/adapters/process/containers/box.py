@@ -185,8 +185,8 @@ class BuildNode:
     async def running(
         self, start: Callable[..., Awaitable[int | str]], log: JobLog, cancel: asyncio.Event, timeout_s: float
     ) -> AsyncIterator[asyncio.Event]:
-        """Run the container for the context; `start` is `Keeper.run` with the arguments that all commands of the build
-        share. Yield an event that is set when the playbook must end because it was cancelled or the container has
+        """Run the container for the context; `start` is `ProcessKeeper.run` with the arguments that all commands of the
+        build share. Yield an event that is set when the playbook must end because it was cancelled or the container has
         ended. Raise Exceeded, OSError."""
         found = boxed(
             self.sandbox, self.container, HOLD, self.network, writable=(), readable=self.exposed, directory=Path("/"),

@@ -12,7 +12,6 @@ from uuid import uuid4
 
 CREATED = "2026-11-01T08:00:00Z"
 ACCOUNT_TOKEN = "kubernetes.io/service-account-token"
-READ_ONLY_VERBS = ("get", "list", "watch")
 Thing = dict[str, Any]
 
 
