@@ -287,7 +287,7 @@ async def test_a_server_with_too_many_writes_waiting_goes_on_with_its_upkeep(
 
     async def full() -> int:
         refused.set()
-        raise Overloaded("10000 writes wait already")
+        raise Overloaded("10000 writes are already waiting")
 
     monkeypatch.setattr(board, "_purge", full)
     upkeep = asyncio.ensure_future(board.upkeep())

@@ -223,7 +223,7 @@ class TextFormatter(logging.Formatter):
 
 
 def _worth_saying(record: logging.LogRecord, line: str) -> dict[str, str]:
-    """Return the subject's fields that the line does not contain already; at level info, leave out ids."""
+    """Return the subject's fields that the line does not already contain; at level info, leave out ids."""
     # Most messages already contain the change or the job; do not repeat it.
     words = {word.strip(".,:;") for word in line.split()}
     every = record.levelno != logging.INFO

@@ -128,7 +128,7 @@ def triggered(state: State, event: TriggerEvent, world: World, actions: list[Act
     if triggers(world.pipeline, event, world.change_states.get(change.key)):
         current = world.change_states.get(change.key)
         if change.is_change and current is not None and current.change.commit != change.commit:
-            return state  # a newer patchset is known already, and has its own event
+            return state  # a newer patchset is already known, and has its own event
         state = enqueue(state, change, event.id, world, actions, answered=attempted(event, current, world))
     if event.fresh:
         state = _with_dependents(state, event, world, actions)

@@ -49,7 +49,7 @@ class Sighting(msgspec.Struct, frozen=True):
     problems: dict[str, str] = {}
     """project -> a message about what is wrong with its repository now; empty once the problem is solved."""
     orders: tuple[tuple[str, ButtonOrder], ...] = ()
-    """(key of a change, order concerning it); the person who gives the order may write to the project."""
+    """(key of a change, order about it); the person who gives the order may write to the project."""
     answered: tuple[str, ...] = ()
     """Ids of the hints that this poll has handled; Headgate removes them when it stores the sighting."""
 
@@ -206,8 +206,8 @@ class Forge(ForgeWatch, Hears, Protocol):
     async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
         """Merge one change at a forge that merges itself: only the patchset that was tested, into a branch whose head
         is one on which it was tested (`is_tested_on`). Then compare the merged tree with the tested one
-        (`tested_tree`). Return MergeLanded also for a change that is merged already. Raise ReportPutOff, and be called
-        again, while the forge has not decided whether the change can be merged."""
+        (`tested_tree`). Return MergeLanded also for a change that has already been merged. Raise ReportPutOff, and be
+        called again, while the forge has not decided whether the change can be merged."""
         ...
 
 

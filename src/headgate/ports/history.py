@@ -98,7 +98,7 @@ class PastBuild(msgspec.Struct, frozen=True, kw_only=True):
     duration: float | None = None
     """Seconds."""
     estimated_time: float | None = None
-    """Added by Headgate, for a build under way: seconds that similar builds took lately."""
+    """Added by Headgate, for a build under way: seconds that similar builds took recently."""
     voting: bool = True
     log_url: str | None = None
     log_missing: str | msgspec.UnsetType = msgspec.UNSET
@@ -243,7 +243,7 @@ def time_text(at_ms: int | None) -> str | None:
 
 
 def course_of(needs: tuple[str, ...], semaphores: tuple[str, ...], course: Course) -> PastCourse:
-    """Return what a build waited for and received, in the form of the API."""
+    """Return the waits of a build and the nodes that it received, in the form of the API."""
     return PastCourse(
         needs=needs,
         semaphores=semaphores,

@@ -286,7 +286,9 @@ class Courier:
     async def _tell_why(self, why: str, guard: At) -> None:
         """Record the reason, once while it stays the same."""
         why, shown = line(why, 500), self._shown
-        log.warning("%s: reports wait, for %.0f s: %s", self.connection, self._away.length_s, why)
+        log.warning(
+            "%s: reports cannot be delivered, trying again in %.0f s: %s", self.connection, self._away.length_s, why
+        )
         if self._recorded != why:
             # A receiver may be unavailable for hours; one write is enough.
             since_ms = shown.since_ms if shown is not None else self.context.now_ms()

@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 log = logging.getLogger("headgate.store")
 
-# After so many conflicts in a row, too many processes write the same place concurrently; the caller decides what to do.
+# After this many conflicts in a row, too many processes write the same place concurrently; the caller decides what to
+# do.
 ATTEMPTS_MAX = 16
 # The locks of a dead process stay for this long. A process gives up its locks if the store is silent for two thirds of
 # it.

@@ -279,7 +279,7 @@ class Conformance:
         one, two = backend.watch("/w"), backend.watch("/w")
         async with aclosing(one):  # type: ignore[type-var]  # an async generator behind its protocol
             await first(one, 1)
-            async with aclosing(two):  # type: ignore[type-var]  # as above
+            async with aclosing(two):  # type: ignore[type-var]  # a generator, too
                 await first(two, 1)
             (entry,) = await backend.commit([], [types.Put("/w/x", b"")])
             assert entry is not None and await first(one, 1) == [types.EntryChanged(entry)]
@@ -292,7 +292,7 @@ class Conformance:
             for number in range(10):
                 written = await backend.commit([], [types.Append(f"/line/{number}", b"", lease)])
                 watch = backend.watch(f"/line/{number}")
-                async with aclosing(watch):  # type: ignore[type-var]  # as above
+                async with aclosing(watch):  # type: ignore[type-var]  # a generator, too
                     assert await first(watch, 1) == [types.Snapshot(tuple(entry for entry in written if entry))]
         await backend.revoke(lease)
 

@@ -90,7 +90,7 @@ def awaited(context: Context) -> dict[str, str]:
                 found[open.request.id] = text if able else f"{text}: none is running"
     for entry in mirror.under(nodes.requests.path):
         request = readable(entry, NodeRequest)
-        # A request with an answer has its machines already, although its record still exists.
+        # A request with an answer already has its machines, although its record still exists.
         if request is not None and mirror.get(nodes.answers(request.id).record.path) is None:
             found[request.build] = f"nodes: {', '.join(label for _, label in request.nodes)}"
     # Working out the line of waiting requests takes time, so skip it if nobody waits.

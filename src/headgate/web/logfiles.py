@@ -240,8 +240,7 @@ async def _gzipped(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes,
 
 def _range(header: str, size_bytes: int) -> tuple[int, int] | tuple[()] | None:
     """Return the start and the end of the requested range; () if it cannot be satisfied; None for the complete file,
-    also if several ranges are requested.
-    """
+    even if several ranges are requested."""
     found = _RANGE.fullmatch(header.strip())
     if found is None or header.strip() == "bytes=-":
         return None

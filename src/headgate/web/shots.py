@@ -30,10 +30,9 @@ ESTIMATES_MAX = 10_000
 
 TAG_CHARACTERS = 24
 SHARE, BURST_S = 0.02, 0.2
-"""Processor time for the statuses of each tenant: a share of it, after a burst of so many seconds. Within this budget,
-statuses are computed on request; beyond it, the latest one is returned. So clients of a tenant, however many, cost a
-fiftieth of the event loop.
-"""
+"""Processor time for the statuses of each tenant: a share of it, after a burst of that many seconds. Within this
+budget, statuses are computed on request; beyond it, the latest one is returned. So clients of a tenant, however many,
+cost a fiftieth of the event loop. """
 LEAST_S = 0.005
 """Cost that a cheaper status counts as, which includes its encoding, compression and sending. It limits statuses to
 four a second, which is fast enough for people.

@@ -232,8 +232,8 @@ def explained(version: str, place: Path, output: str, more: Path | None = None, 
 
 def _no_room(version: str, place: Path, why: str) -> str:
     return (
-        f"Ansible {version} cannot be installed: its disk is too full: {place.parent} needs {ROOM_BYTES // 1_000_000} "
-        f"MB for it, and {why}; make room, or set [executor] ansible_root to a directory elsewhere"
+        f"Ansible {version} cannot be installed: {place.parent} needs {ROOM_BYTES // 1_000_000} MB of disk space, "
+        f"and {why}; free some space, or set [executor] ansible_root to a directory on another disk"
     )
 
 

@@ -124,7 +124,7 @@ class ProjectLook:
     _heads: dict[str, str] = field(default_factory=dict)
 
     async def sightings(self) -> AsyncIterator[Sighting]:
-        """Yield what is new, and at last the hints that are thereby answered. Raise the errors of client and git."""
+        """Yield what is new, and finally the hints that are thereby answered. Raise the errors of client and git."""
         # Orders come first, in a sighting of their own, so that a failing query does not keep a person waiting.
         if any(hint.order for hint in self.hints):
             yield await self._orders()

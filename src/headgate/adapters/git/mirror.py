@@ -197,7 +197,7 @@ class MirrorRepository:
         # Cache only presence: an absent object may arrive with a fetch of another process.
         found = self.repository.odb.exists(commit)
         if found:
-            # Forgetting is safe: objects are never removed, so this set only saves look-ups.
+            # Forgetting is safe: objects are never removed, so this set only saves lookups.
             if len(self._here) >= HERE_MAX:
                 self._here.clear()
             self._here.add(commit)

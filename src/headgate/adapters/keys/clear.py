@@ -191,7 +191,7 @@ class Censor:
         return cleared
 
     def value(self, value: Any) -> Any:  # JSON
-        """Return the JSON value without secrets, also without those in keys of mappings."""
+        """Return the JSON value without secrets, including those in keys of mappings."""
         if self._known is None:
             return value
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Read logs from the log store, also those that are not uploaded completely."""
+"""Read logs from the log store, including those that are not uploaded completely."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("headgate.logs")
 GZIP_HEADER_BYTES = 10
 """Length of the gzip header, which precedes the first piece."""
 KNOWN_MAX = 16
-"""Number of records that are cached; only complete ones are, because they hardly change."""
+"""Number of records that are cached; only complete ones are, because they rarely change."""
 
 Read = Callable[[int, int], AsyncGenerator[bytes, None]]
 """(start, end) -> the bytes from start to before end; raises NotStored or LogStoreError before the first piece."""

@@ -135,7 +135,7 @@ def _messages(map: Map, mirror: Mirror) -> Series:
         {("published events",): len(mirror.under(map.published_events.queue.path))}
     )
     for template, keys, _ in _located(map, mirror, map.reports.path):
-        # As above: a connection whose outbox is empty counts as zero.
+        # A connection whose outbox is empty counts as zero.
         found[keys["connection"],] += template.endswith("/queue")
     return found
 

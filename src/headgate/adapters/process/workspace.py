@@ -221,7 +221,7 @@ class Workspace:
         place = self._place(project).relative_to(self.work)
         try:
             with Directory.at(self.work) as work, work.below(*place.parts) as directory:
-                why = "files exist there already" if next(directory.names(), None) is not None else ""
+                why = "files already exist there" if next(directory.names(), None) is not None else ""
         except FileNotFoundError:
             return
         except Strange as strange:

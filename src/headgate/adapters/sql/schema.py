@@ -111,7 +111,7 @@ def fitting(table: sa.Table, **values: Any) -> dict[str, Any]:  # columns are of
 
 # Conditions of queries need this, too: a string that cannot be stored would raise an error, not find nothing.
 def storable(value: Any) -> Any:  # value of any column
-    """Return the value with U+FFFD instead of each NUL and each lone surrogate, also in nested values."""
+    """Return the value with U+FFFD instead of each NUL and each lone surrogate, including in nested values."""
     match value:
         case str():
             return _UNSTORABLE.sub("\ufffd", value)

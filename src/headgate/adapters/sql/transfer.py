@@ -1,4 +1,4 @@
-"""Export the complete history row by row, and import it into another database, also of another kind."""
+"""Export the complete history row by row, and import it into another database, even of another kind."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Directory:
             mode = os.fstat(held).st_mode
             if not stat.S_ISREG(mode):
                 raise Strange(f"{shown(name)} is {kind(mode)}, not a regular file")
-            # Open it by its descriptor: a second look-up of the name could find a pipe or a device instead of the
+            # Open it by its descriptor: a second lookup of the name could find a pipe or a device instead of the
             # object that was checked.
             with open(os.open(again(held), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
                 yield file

@@ -358,7 +358,7 @@ async def _compared(server: ReferenceServer, tenant: str, loaded: LoadedTenant, 
     their_jobs = [job for job in theirs.body if not (isinstance(job, dict) and job.get("name") in optional)]
     differences = list(answers.graphs_differ(answers.graph(ours), their_jobs))
     apart = {d.path for d in differences}
-    # A job that only one side has is a difference already.
+    # A job that only one side has is already a difference.
     both = [job for job in ours.jobs if job.name not in apart]
     found = await asyncio.gather(*(server.get(f"{at}/freeze-job/{quote(job.name, safe='')}") for job in both))
 

@@ -279,7 +279,7 @@ class _Import:
         self.counts: Counter[str] = Counter()
 
     def take(self, part: Sequence[Row]) -> None:
-        """Import some rows: create their objects, and compare or update objects that exist already."""
+        """Import some rows: create their objects, and compare or update objects that already exist."""
         taken = self._apply(part, [pb.Step(create=one) for _, one in part], "created")
         if taken:
             self._compare([part[number] for number in taken], taken)

@@ -65,7 +65,7 @@ def rename_partition(address: calls.ServiceAddress, named: str, name: str) -> No
     client = address.open()
     found = _partition(client, named)
     renamed = pb.Partition(uuid=found.uuid, name=name)
-    # With the generation, the server refuses if somebody changed the partition since the look-up.
+    # With the generation, the server refuses if somebody changed the partition since the lookup.
     client.call("SetPartition", partition=renamed, expected_generation=found.generation)
 
 

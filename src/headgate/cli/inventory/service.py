@@ -1,4 +1,5 @@
-"""Run the inventory, also as its own process (`headgate inventory serve`), and check it (`headgate inventory fsck`)."""
+"""Run the inventory, in a gate or as its own process (`headgate inventory serve`), and check it (`headgate inventory
+fsck`)."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def _left_out(target: ExplainTarget, found: Explained) -> Iterator[tuple[str, st
     used = {(v.project, v.branch, v.path, v.line) for v in found.variants}
     for stanza in layout.variants(target.job):
         source = stanza.source
-        # The definition that was used is shown already.
+        # The definition that was used has already been shown.
         if (source.project, source.branch, source.path, stanza.body.line) not in used:
             branches = deep_plain(as_list(plain(stanza.body.get("branches"))))
             wanted = ", ".join(str(rule) for rule in branches) or source.branch

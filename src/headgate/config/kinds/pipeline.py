@@ -275,7 +275,7 @@ def beginning(pattern: Any) -> str:
     while rest and rest[0] not in _SPECIAL:
         char, rest = rest[0], rest[1:]
         if char == "\\":
-            # `\d` and the like stand for no single character.
+            # `\d` and similar classes stand for no single character.
             if not rest or rest[0].isalnum():
                 break
             char, rest = rest[0], rest[1:]

@@ -252,7 +252,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def circle(self) -> tuple[Change, ...]:
-        """Return all changes of its circle: first those that have landed already, then the others."""
+        """Return all changes of its circle: first those that have already landed, then the others."""
         return (*(one.change for one in self.landed), *self.left) if self.landed else self.changes
 
     def of(self, key: str) -> Change | None:

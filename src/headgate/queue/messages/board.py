@@ -211,7 +211,7 @@ class MessageBoard:
     async def _keep_delivering(self) -> None:
         while True:
             # Clear it before the check: a message that is postponed in the meantime sets it again, and the wait below
-            # ends at once.
+            # ends immediately.
             self._later.clear()
             wait_s = LOOK_INTERVAL_S
             with suppress(DatabaseDown, Overloaded):
@@ -317,6 +317,6 @@ def _tried(work: Callable[[Database], Any], database: Database) -> Any:  # the a
     try:
         return work(database)
     # These are answers to one caller. Everything else ends the transaction, for all writes of the group: the write may
-    # have written something already.
+    # already have written something.
     except (records.NoQueue, LeaseLost, records.InvalidPost, records.KeyReused, records.PartitionFull) as error:
         return error

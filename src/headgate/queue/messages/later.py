@@ -165,7 +165,7 @@ def _deliver_partition(
 
 
 def _look_again(database: Database, queue_partition: tuple[int, int], now_ms: int) -> None:
-    """Queue a partition with more due messages behind those that wait already."""
+    """Queue a partition with more due messages behind those that already wait."""
     left = database.execute(f"select due_ms from later where {_PLACE} order by {ORDER} limit 1", queue_partition)
     if not left:
         database.execute(f"delete from awaited where {_PLACE}", queue_partition)

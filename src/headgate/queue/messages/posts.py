@@ -300,12 +300,12 @@ class GroupLine:
         """Append a write to the application's line. Raise Overloaded, or PartitionFull if the application has too
         much waiting."""
         if self._count >= WAITING_MAX:
-            raise Overloaded(f"{WAITING_MAX} writes wait already")
+            raise Overloaded(f"{WAITING_MAX} writes are already waiting")
         waiting, chars = self._of.get(app, ()), self._chars.get(app, 0)
         # Upkeep has no application and is limited only by WAITING_MAX. A single write of any size is accepted if
         # nothing of its application waits; otherwise it could never be written.
         if app and (len(waiting) >= EACH_MAX or (waiting and chars + write.chars > EACH_MAX_CHARS)):
-            raise records.PartitionFull(f"{len(waiting)} requests of application {app} wait already", AGAIN_S)
+            raise records.PartitionFull(f"{len(waiting)} requests of application {app} are already waiting", AGAIN_S)
         self._of.setdefault(app, deque()).append(write)
         self._chars[app] = chars + write.chars
         self._count += 1

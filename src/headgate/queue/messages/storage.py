@@ -27,8 +27,8 @@ def read(
     order, at = "desc" if descending else "asc", since
     found, size_chars, compared = list[Row](), 0, "<=" if descending else ">="
     while len(found) < limit and size_chars < READ_MAX_CHARS:
-        # The average size so far tells how many more fit: a thousand bodies of a megabyte each are never loaded at
-        # once.
+        # The average size so far tells how many more fit: a thousand bodies of a megabyte each are never loaded
+        # together.
         fitting = (READ_MAX_CHARS - size_chars) * len(found) // size_chars if found else FIRST
         count = max(1, min(fitting, limit - len(found)))
         rows = database.execute(
@@ -120,7 +120,7 @@ def put_ids(database: Database, put: MessagePut) -> None:
 
 
 def delete_ids(database: Database, app: str, name: str, ids: Sequence[tuple[int, str]], now_ns: int) -> None:
-    """Delete messages, also those that are not due yet. Unknown ids are ignored. Raise NoQueue."""
+    """Delete messages, including those that are not due yet. Unknown ids are ignored. Raise NoQueue."""
     queue = queues.find(database, app, name)
     for partition, id in ids:
         gone = database.execute(

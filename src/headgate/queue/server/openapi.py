@@ -77,7 +77,7 @@ def _application() -> dict[str, dict[str, schemas.Json]]:
                     _query(
                         "include_size",
                         schemas.YES,
-                        "Include the number and bytes of stored messages, also delayed and expired ones.",
+                        "Include the number and bytes of stored messages, including delayed and expired ones.",
                     ),
                     {**_query("kept", schemas.YES, "The same as `include_size`."), "deprecated": True},
                 ],

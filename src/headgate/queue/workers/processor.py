@@ -122,7 +122,7 @@ class MessageProcessor:
         try:
             await self._post(NewMessage(DEAD_LETTERS, body, key, 1, DEAD_TTL_S))
         except PostedAlready:
-            log.info("%s: the dead letter of message %s exists already", partition, message.message_id)
+            log.info("%s: the dead letter of message %s already exists", partition, message.message_id)
         # Nothing else can be done with the message, and kept here it would block its partition forever.
         except PostRefused as refused:
             log.error("%s: giving up on message %s, without a dead letter: %s", partition, message.message_id, refused)

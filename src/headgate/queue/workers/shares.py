@@ -294,7 +294,7 @@ class PartitionSharing:
         assert route is not None, "only partitions that a route fits are shared out"
         partitions = [partition for partition in strand if partition in wanted]
         owned = await take(self.store, self.session, self.app, partitions, self.name, self._leave_alone)
-        # A partition added to a strand, or taken again after a failure, joins the order of those that run already.
+        # A partition added to a strand, or taken again after a failure, joins the order of those that already run.
         known = [self._runners[partition][0].rank.turns for partition in strand if partition in self._runners]
         turns = next((one for one in known if one.count == priorities), None) or self._turns(priorities)
         for ownership in owned:

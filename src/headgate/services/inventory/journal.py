@@ -79,7 +79,7 @@ class Journal:
         """Write the first entry unless the journal has one."""
         first = self._places.journal.changes(GENESIS).record
         ops: list[Op] = [first.put(Recorded((), "", "", 0)), self.mark()]
-        # At most startups the journal exists already, and this check saves a commit.
+        # At most startups the journal already exists, and this check saves a commit.
         if not await self._store.scan(self._places.journal.changes.path, limit=1):
             try:
                 await self._store.commit([At(first.path, None)], ops)

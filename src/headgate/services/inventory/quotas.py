@@ -138,7 +138,8 @@ class Quotas:
             raise Unmet(f"the partition has {QUOTAS_MAX} quotas, which is the limit; delete some first")
         made = replace(quota, partition=caller.partition)
         place = self._places(caller.partition).quota(quota.name).record
-        # The ledger is also written, so that a lease that is just being granted is checked against the new quota.
+        # The ledger is also written, so that a lease that is being granted at that moment is checked against the new
+        # quota.
         await self._store.commit([], [place.put(made), *marks(self._inventory)])
         return made
 

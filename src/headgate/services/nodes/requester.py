@@ -86,7 +86,7 @@ def served_zones(data: ComponentFacts) -> tuple[str, ...]:
 
 
 def _remembered(context: Context) -> Iterator[tuple[str, set[str]]]:
-    """Yield each zone with its labels, also zones without a running executor."""
+    """Yield each zone with its labels, including zones without a running executor."""
     for zone in context.zone_names():
         entry = context.mirror.get(context.map.executor.zones(zone).labels.path)
         known = readable(entry, ZoneLabels) if entry is not None else None

@@ -1,4 +1,4 @@
-"""Find the machines of the inventory that serve a label, also those in use; keep those that represent slots."""
+"""Find the machines of the inventory that serve a label, including those in use; keep those that represent slots."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Needed:
         self._ids: tuple[int, Mapping[str, list[str]]] = (-1, {})
         """Change-Id -> keys of changes, with the move of the caches as of which it is valid."""
         self._turns: dict[str, int] = {}
-        """Key -> growing number of its last look-up, so that a change with many footers does not delay others."""
+        """Key -> growing number of its last lookup, so that a change with many footers does not delay others."""
 
     @property
     def _forges(self) -> Mapping[str, Forge]:
@@ -283,7 +283,7 @@ class Needed:
             forge = self._owners[key]
             if forge.name in away:
                 continue
-            # Counted before the call, so that a change whose look-up always fails also moves to the end of the queue.
+            # Counted before the call, so that a change whose lookup always fails also moves to the end of the queue.
             self._turns[key] = next(_COUNT)
             try:
                 change_state = await forge.look_up(key)

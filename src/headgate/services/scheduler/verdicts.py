@@ -53,7 +53,7 @@ class PassedBuilds:
 
     @property
     def asking(self) -> tuple[asyncio.Future[None], ...]:
-        """Return the running look-ups; only the caller ends them."""
+        """Return the running lookups; only the caller ends them."""
         return tuple(self._asking.values())
 
     def of(self, sought: Sought) -> Build | None:
@@ -62,7 +62,7 @@ class PassedBuilds:
         return self._answers.get(sought)
 
     def look(self) -> None:
-        """Start, between turns, the look-ups that the last turn requested, and forget other answers."""
+        """Start, between turns, the lookups that the last turn requested, and forget other answers."""
         self._answers = {one: found for one, found in self._answers.items() if one in self._wanted}
         fresh = [one for one in self._wanted if one not in self._answers and one not in self._asking]
         if fresh:
@@ -195,7 +195,7 @@ class PipelinePast:
         return self._answers.get(f"{change.key} {change.commit}")
 
     def look(self) -> None:
-        """Start, between turns, the look-ups that the last turn requested, and forget other answers."""
+        """Start, between turns, the lookups that the last turn requested, and forget other answers."""
         self._passed.look()
         self._answers = {key: found for key, found in self._answers.items() if key in self._wanted}
         for key, change in self._wanted.items():
@@ -256,7 +256,7 @@ class PipelinePast:
 
     async def _recorded(self, change: Change) -> list[_EndedBuild]:
         history = self._context.history
-        assert history is not None, "`of` starts no look-up without a history"
+        assert history is not None, "`of` starts no lookup without a history"
         query = HistoryQuery(
             {
                 "project": (change.project,),

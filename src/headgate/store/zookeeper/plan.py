@@ -210,7 +210,7 @@ class Plan:
         self.emptied.append(op.path)
 
     def _prove_absent_again(self, path: str) -> None:
-        """Prove absence of a path to delete, unless this commit creates a node above it, which proves it already."""
+        """Prove absence of a path to delete, unless this commit creates a node above it, which already proves it."""
         if not any(above in self.made for above in ancestors(path)):
             self._prove_absent(path)
 

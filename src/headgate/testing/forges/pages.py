@@ -47,7 +47,7 @@ _STRONG = re.compile(r"\*\*([^*\n]+)\*\*")
 
 @dataclass(frozen=True, slots=True)
 class ChangeMark:
-    """Say how one program judges a change."""
+    """Represent the verdict of one program on a change."""
 
     name: str
     state: str
@@ -97,7 +97,7 @@ class PageActions(Protocol):
     def forge(self) -> str: ...
     @property
     def kind(self) -> str:
-        """Return what this is: a stand-in for the forge, or it itself."""
+        """Return the kind of this server: a stand-in for the forge, or the forge itself."""
         ...
 
     @property

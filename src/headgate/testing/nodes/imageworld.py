@@ -160,7 +160,7 @@ class Shelf:
         """Fetch the file; sometimes fail."""
         await asyncio.sleep(self.chance.random() * 120)
         if self.chance.random() < 0.1:
-            raise clouds.NoFile("its server answers 503")
+            raise clouds.NoFile("its server returned status 503")
         self.files.add(sha256)
         return Path(sha256)
 

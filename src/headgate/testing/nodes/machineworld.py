@@ -215,7 +215,7 @@ class MakingSimulation:
     cloned: bool = False
     """Whether a copy of the store works alongside it, with its own builds. Only the original uses the listed machines,
     as the copy's settings lack their connection; neither keeps machines ready, which would leave too few for the other
-    for ever."""
+    forever."""
     tenants: Sequence[str] = ("t",)
     """Tenants that have the providers."""
     room: int = 0

@@ -106,7 +106,7 @@ class RunmPartitions:
 
     async def _one(self, caller: Caller, uuid: str) -> pb.Partition:
         found = await Basis(self._inventory.facts).partition(uuid)
-        # As above, the response does not reveal that the partition exists.
+        # The same response as for a missing partition does not reveal that it exists.
         if found is None or not caller.may_enter(uuid):
             raise NotFound(f"there is no partition {uuid}")
         return pb.Partition(uuid=found.uuid, name=found.name)

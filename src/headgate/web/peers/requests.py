@@ -279,7 +279,7 @@ class PeerTurns:
         self._observe(seconds)
 
     async def begin(self, peer: str, kind: str) -> bool:
-        """Wait for a turn, and return True; return False if too many requests of this peer wait already."""
+        """Wait for a turn, and return True; return False if too many requests of this peer are already waiting."""
         # No request overtakes: while a line waits, new requests wait, too, even if time is left.
         if not self._lines and self._now_s() >= self._even_s:
             return True

@@ -34,7 +34,7 @@ _WORDS = {"dequeue": "dequeued", "cancel": "canceled", "modify-nodeset-request":
 SEEN_MAX_S = 2.0
 """Longest wait until the mirror shows what was written."""
 RECORDED = "headgate_recorded"
-"""Key in the scope of a request whose outcome is recorded already."""
+"""Key in the scope of a request whose outcome has already been recorded."""
 REFUSALS_PERIOD_MS = 3_600_000
 REFUSALS_OF_ONE_MAX = 5
 """Limit on the recorded refusals of one person in a period, at most one for each tenant and verb; the log has all."""

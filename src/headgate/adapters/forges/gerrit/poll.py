@@ -62,7 +62,7 @@ class Looker:
             return None  # the gate has landed it, but Gerrit does not show that yet
         if was is not None and was.change.commit == now.change.commit:
             now = replace(now, checks=was.checks)
-        # A message that publishes comments contains `(1 comment)` or the like; without it, save the call.
+        # A message that publishes comments contains `(1 comment)` or similar; without it, save the call.
         talks = any("omment" in message.message for message in unheard(was, info))
         comments = await self._rest.patchset_comments(number) if talks and was != now else ()
         new_events = events(was, now, info, comments, self._now_ms())

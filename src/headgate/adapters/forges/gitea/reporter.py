@@ -99,7 +99,7 @@ class GiteaTeller(ChangeReporter):
             there = {str(one["name"]): int(one["id"]) for one in (await self._client.get(key, path)).content or ()}
             for name in off:
                 if name in there:
-                    with suppress(NotThere):  # the label is removed already
+                    with suppress(NotThere):  # the label has already been removed
                         await self._client.write("DELETE", key, f"{path}/{there[name]}")
 
     async def _ids(self, key: ForgeKey, repo: str, names: list[str]) -> dict[str, int]:
@@ -241,7 +241,7 @@ class GiteaLander:
         return forge.NotLanded(f"Gitea refused to merge it: {reason}{_advice(error, reason)}")
 
     async def _merged(self, work: LandRequest, change: Change, there: Any) -> forge.MergeLanded | None:
-        """Return the result of a merge of this very head into this very branch, if it is merged already."""
+        """Return the result of a merge of this very head into this very branch, if it has already been merged."""
         if not there["merged"] or (there["head"]["sha"], there["base"]["ref"]) != (change.commit, change.branch):
             return None
         commit, wanted = str(there.get("merge_commit_sha") or ""), forge.tested_tree(work, change)

@@ -145,7 +145,7 @@ class GitHubClient(rest.Rest):
             return await super()._rest(method, key, url, content, headers, urgent=urgent)
         except GitHubUnauthorized as error:
             key = await self._renewed(key, error)
-        # Only the first attempt is counted already.
+        # Only the first attempt has been counted so far.
         self.calls["rest"] += 1
         try:
             return await super()._rest(method, key, url, content, headers, urgent=urgent)

@@ -89,7 +89,7 @@ class GitHubTeller(ChangeReporter):
         if labels := [str(one) for one in as_list(how.get("label"))]:
             await self._client.write("POST", key, path, {"labels": labels})
         for label in as_list(how.get("unlabel")):
-            with suppress(NotThere):  # the label is removed already
+            with suppress(NotThere):  # the label has already been removed
                 await self._client.write("DELETE", key, f"{path}/{quote(str(label), safe='')}")
 
     async def _review(
@@ -134,7 +134,7 @@ class GitHubTeller(ChangeReporter):
 
     async def _own_run(self, key: ForgeKey, repo: str, commit: str, name: str, *, ends: bool) -> int | None:
         """Return our run to update, or None to create one. Only a report that completes a run (`ends`) updates one that
-        is completed already."""
+        is already completed."""
         known = self.known.get(("run", f"{repo} {commit}", name))
         if known is not None:
             return known if ends or ("ended", str(known), "") not in self.known else None
@@ -305,7 +305,7 @@ class GitHubLander:
         return forge.NotLanded(f"GitHub refused to merge it: {reason}{_merge_advice(reason) or hidden}")
 
     async def _merged(self, key: ForgeKey, project: str, work: LandRequest, change: Change) -> forge.MergeLanded | None:
-        """Return the result of a merge of this very head into this very branch, if it is merged already."""
+        """Return the result of a merge of this very head into this very branch, if it has already been merged."""
         pull = (await self._client.get(key, f"/repos/{project}/pulls/{change.number}")).content
         if not pull.get("merged") or (pull["head"]["sha"], pull["base"]["ref"]) != (change.commit, change.branch):
             return None

@@ -31,7 +31,7 @@ DESCRIPTION_MAX, NAME_MAX = 250, 255
 _QUICK = re.compile(r"^(\s*)/", re.MULTILINE)
 """GitLab executes a line that begins with a slash as a command of its author: `/merge`, `/approve`."""
 _SET_ALREADY = "cannot transition status"
-"""Part of GitLab's response to a status that is set already."""
+"""Part of GitLab's response to a status that is already set."""
 SQUASHES = {
     "merge": False,
     "merge-resolve": False,
@@ -145,7 +145,7 @@ class GitLabReporter:
     # --- the approval
 
     async def _approval(self, change: Change, approves: bool) -> None:
-        """Set the approval. It is no error if GitLab refuses because the approval is set already, or because the head
+        """Set the approval. It is no error if GitLab refuses because the approval is already set, or because the head
         moved."""
         path = f"/merge_requests/{change.number}"
         if not approves:
@@ -158,7 +158,7 @@ class GitLabReporter:
             if error.status != 409:
                 raise
         except GitLabUnauthorized:
-            # The change has our approval already, or we may not approve: the response does not distinguish them.
+            # The change already has our approval, or we may not approve: the response does not distinguish them.
             place = f"{self._client.account.path(change.project)}{path}/approvals"
             if not (await self._client.get(self._client.key, place)).content.get("user_has_approved"):
                 raise ReportRefused(f"{change.project}: our account may not approve {change.id}") from None
@@ -298,7 +298,7 @@ class GitLabLander:
     async def _refused(
         self, work: LandRequest, change: Change, error: ForgeDenied | Rejected
     ) -> forge.MergeLanded | forge.NotLanded:
-        """Find out why GitLab refuses to merge, since its response hardly gives a reason."""
+        """Find out why GitLab refuses to merge, since its response barely gives a reason."""
         done = await self._done(work, change, await self._now(change))
         if done is not None:
             return done

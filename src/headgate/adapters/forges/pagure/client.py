@@ -65,7 +65,7 @@ class PagureAccount(OnTheWeb):
         return f"{self.web}/api/0"
 
     def canonical(self, short: str) -> str:
-        """Return the canonical name of a project, also for a fork as Pagure's pages name it; see `OnTheWeb`."""
+        """Return the canonical name of a project, or of a fork as Pagure's pages name it; see `OnTheWeb`."""
         name = f"{_FORKS}{short.removeprefix(_FORK)}" if short.startswith(_FORK) else short
         return f"{self.canonical_hostname}/{name}"
 

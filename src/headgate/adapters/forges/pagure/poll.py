@@ -250,8 +250,8 @@ class PagureStands(ChangeStateReader[PagurePull]):
     # --- options and people of a project
 
     async def permission(self, key: ForgeKey, project: str, login: str) -> str:
-        """Return what a person may do in a project; see `ChangeStateReader`. Pagure returns all permissions in one
-        response."""
+        """Return the permission of a person in a project; see `ChangeStateReader`. Pagure returns all permissions in
+        one response."""
         known = await self._cached(self._people, project, self._ask_people, None)
         return known.get(login, "read") if known is not None and login else ""
 

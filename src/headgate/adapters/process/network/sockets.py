@@ -199,7 +199,7 @@ def artifact_builds(zuul: Mapping[str, Any]) -> set[str]:
     """Return the builds whose artifacts the `zuul` variable passes to a build."""
     artifacts = zuul.get("artifacts")
     found = (one.get("build") for one in artifacts or () if isinstance(one, Mapping))
-    # Ids of builds consist of letters and digits; anything else could become a path in a look-up.
+    # Ids of builds consist of letters and digits; anything else could become a path in a lookup.
     return {build for build in found if isinstance(build, str) and build.isalnum()}
 
 

@@ -144,7 +144,7 @@ class Veth:
         # The names of interfaces and tables contain the number, so that a sweep can tell which executors are dead.
         self._claim = claim_any(KIND, 0, EXECUTORS_MAX)
         if self._claim is None:
-            raise OSError(f"there are {EXECUTORS_MAX} executors with networks on this machine already")
+            raise OSError(f"there are already {EXECUTORS_MAX} executors with networks on this machine")
         try:
             guards, accepting = await self._forwarding()
             self._six = SIX.on

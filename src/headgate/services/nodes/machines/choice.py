@@ -194,8 +194,8 @@ class Choosing:
         return round(most, 1) if most < 1 else most
 
     def _matching(self, provider: FlatProvider, name: str, request: NodeRequest) -> list[MadeNode]:
-        """Return the provider's free machines that serve the label, also by an alias, the best first; tests of an image
-        get no machines of other labels."""
+        """Return the provider's free machines that serve the label, directly or by an alias, the best first; tests of
+        an image get no machines of other labels."""
         if provider.is_static:
             return order(serving(self._free.values(), provider.name, name))
         # A build that tests an image needs machines of exactly that label, because others with its name may have

@@ -171,7 +171,7 @@ class YieldingMachines:
         return found
 
     def in_the_way(self, key: Key, request: NodeRequest, taken: Collection[str], many: int) -> tuple[MadeNode, ...]:
-        """Return idle machines that may be deleted to make room for `many`, if no machine is being deleted already."""
+        """Return idle machines that may be deleted to make room for `many`, if no machine is already being deleted."""
         near = [
             node
             for node in self._site.nodes

@@ -208,7 +208,7 @@ class NodeLimits:
     def room_of(self, provider: FlatProvider) -> dict[str, float]:
         """Return the provider's room of each kind, within its own limits and its account's, without the amounts of
         others."""
-        # All existing machines count towards the account's limit, also those of other providers in the account.
+        # All existing machines count towards the account's limit, including those of other providers in the account.
         used, at = self.used_by(provider), self._used.get(self._place[provider.name], {})
         account = self._limit(self._place[provider.name]).room
         room = {kind: much - (at.get(kind, 0.0) - used.get(kind, 0.0)) for kind, much in account.items()}

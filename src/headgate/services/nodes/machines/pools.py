@@ -65,7 +65,8 @@ class ReadyPools:
         return self.choosing.more(provider, label, tenant) if label is not None else None
 
     def _free_of(self, name: str, providers: Sequence[FlatProvider]) -> list[MadeNode]:
-        """Return free machines that serve a label, also by an alias: those that are kept ready first, then the best."""
+        """Return free machines that serve a label, directly or by an alias: those that are kept ready first, then the
+        best."""
         made = {(one.name, label.name): label.digest for one in providers for label in one.serving(name)}
         found = [
             node

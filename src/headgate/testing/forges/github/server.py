@@ -143,7 +143,7 @@ class FakeGitHubServer:
             headers = {"Location": str(moved)}
         except FakeGitHubRefused as refused:
             status, answer, headers = self._refusal(who, refused, resource)
-        # A request that lacks a member or has a wrong type fails in the handler; GitHub answers 422 to those.
+        # A request that lacks a member or has a wrong type fails in the handler; GitHub returns 422 to those.
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": f"Invalid request.\n\n{error!r}", "documentation_url": access.DOCS}
         self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), document, status, answer))

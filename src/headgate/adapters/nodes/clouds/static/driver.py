@@ -48,7 +48,7 @@ class StaticHosts:
         return {}
 
     async def advance(self, wanted: MachineSpec, state: State) -> Made:
-        """Return the machine, which exists already. Raise LaunchFailed if the provider does not list it."""
+        """Return the machine, which already exists. Raise LaunchFailed if the provider does not list it."""
         node = wanted.provider.get("node")
         if not isinstance(node, Mapping) or not node.get("name"):
             raise LaunchFailed("its provider does not list this machine")

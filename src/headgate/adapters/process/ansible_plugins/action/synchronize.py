@@ -1,4 +1,4 @@
-"""Run `synchronize` of the collection ansible.posix, also for the container of the build."""
+"""Run `synchronize` of the collection ansible.posix, including for the container of the build."""
 
 import shlex
 import sys
