@@ -120,7 +120,7 @@ async def test_what_is_moved_to_another_branch_after_its_test_does_not_land_ther
     asked = as_tested(here, pull)
     here.ada.edit(pull, base="release")
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "is for release now" in done.why
+    assert isinstance(done, NotLanded) and "now targets release" in done.why
     assert not pull.merged
     here.bob.push(here.repository, "release", {"a.txt": "2\n"}, merges=pull.head_sha)
     assert pull.merged

@@ -241,7 +241,7 @@ async def test_an_expired_token_is_replaced_at_once_and_a_wrong_password_is_repo
     assert ground.services.tokens == 2
     login = {"identity": {"methods": ["password"], "password": {"user": {"name": "u", "password": "wrong-one"}}}}
     other = Machines("c", ground.place(login))
-    with pytest.raises(CloudUnavailable, match="refuses the login of Headgate") as told:
+    with pytest.raises(CloudUnavailable, match="rejected Headgate's login") as told:
         await other.resources(ground.provider)
     assert "wrong-one" not in str(told.value) + repr(vars(other))
     await other.close()

@@ -80,7 +80,7 @@ async def test_what_is_moved_to_another_branch_does_not_land(here: Ground) -> No
     asked = as_tested(here, pull)
     here.ada.edit(pull, base="release")
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "is for release now" in done.why and not pull.merged
+    assert isinstance(done, NotLanded) and "now targets release" in done.why and not pull.merged
     here.bob.push(here.repository, "release", {"a.txt": "2\n"}, merges=pull.head_sha)
     assert pull.merged
     assert isinstance(await here.forge.land(*asked), NotLanded), "merged elsewhere it has not landed here"

@@ -52,7 +52,7 @@ async def test_another_head_or_target_does_not_land(here: Ground) -> None:
     asked = as_tested(here, one)
     here.ada.edit(one, target_branch="release")
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "is for release now" in done.why
+    assert isinstance(done, NotLanded) and "now targets release" in done.why
     here.ada.edit(one, target_branch="main")
     here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
     done = await here.forge.land(*asked)

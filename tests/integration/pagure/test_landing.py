@@ -71,7 +71,7 @@ async def test_what_moved_does_not_land(here: Ground) -> None:
     asked = as_tested(here, other)
     here.ada.edit(other, branch="release")
     done = await here.forge.land(*asked)
-    assert isinstance(done, NotLanded) and "is for release now" in done.why
+    assert isinstance(done, NotLanded) and "now targets release" in done.why
     here.hub.acts.merge(other, here.bob.account)
     assert isinstance(await here.forge.land(*asked), NotLanded), "merged elsewhere it has not landed here"
 
