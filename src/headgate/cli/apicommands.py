@@ -38,7 +38,7 @@ class Profile(NamedTuple):
 
 
 def places() -> list[Path]:
-    """Return the paths to search for a profile file: Headgate's own first, then those of the reference's client."""
+    """Return the paths to search for a profile file: Headgate's own first, then those of Zuul's client."""
     home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     return [home / "headgate/client.conf", home / "zuul" / "client.conf", Path("~/.zuul.conf").expanduser()]
 

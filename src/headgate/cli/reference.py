@@ -41,7 +41,7 @@ _NO_CLOUD = _missing("machines are objects of the inventory: docs/how-to/use-the
 _STALLED_GIT = _needless("git operations that make no progress are stopped")
 _LOG_STREAM = _needless("the executor reads the output of commands through Ansible's connection")
 _NO_WINRM = _missing("machines are reached over ssh only; Windows includes an ssh server")
-_REMOVED = _needless("neither Headgate nor the current reference uses Gearman")
+_REMOVED = _needless("neither Headgate nor current Zuul uses Gearman")
 
 NOTES: dict[str, dict[str, OptionNote]] = {
     "scheduler": {
@@ -134,7 +134,7 @@ LACKING: dict[str, OptionNote] = {
     "sql": _needless("the history contains every build; `[database]` configures it"),
     **dict.fromkeys(("aws", "azure", "gce", "ibmvpc", "kubernetes", "openstack", "openshift"), _NO_CLOUD),
 }
-"""Driver of the reference that Headgate may lack -> the note about a connection with it."""
+"""Driver of Zuul that Headgate may lack -> the note about a connection with it."""
 
 
 def note(kind: str, option: str, driver: str = "") -> OptionNote | None:

@@ -240,7 +240,7 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
             name = section.partition(" ")[2].strip("\"' ")
             if name in named[kind]:
                 wrong.append(f"{ini.at(section)}: there are two sections [{section}]; merge them")
-            # Drivers of forges read options of the reference that `found` lacks.
+            # Drivers of forges read options of Zuul that `found` lacks.
             named[kind][name] = dict(options) if options.get("driver") in FORGES else found
     if wrong:
         raise UserError("\n".join(wrong[:WRONG_MAX]))
@@ -248,7 +248,7 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _idle(ini: IniFile, section: str, kind: str, options: Mapping[str, str]) -> Iterator[Idle]:
-    """Yield the options of a section that only the reference has and that have no effect in Headgate. An empty option
+    """Yield the options of a section that only Zuul has and that have no effect in Headgate. An empty option
     means the entire section."""
     driver = options.get("driver") or "git" * (kind == "connection *")
     if kind not in OPTIONS and kind in NOTES:
@@ -273,7 +273,7 @@ def _options(kind: str, driver: str) -> Collection[str]:
 
 
 def _lacking(driver: str) -> bool:
-    """Return whether the reference has the driver but Headgate does not."""
+    """Return whether Zuul has the driver but Headgate does not."""
     return driver in LACKING and driver not in FORGES and driver not in CLOUDS
 
 

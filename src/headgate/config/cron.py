@@ -61,7 +61,7 @@ def schedule(text: str) -> CronSchedule:
         _numbers(second, 0, 59, {}),
         int(jitter.lstrip("0")[:JITTER_DIGITS_MAX] or "0"),
     )
-    # Cap the jitter instead of rejecting it, because the reference accepts any number.
+    # Cap the jitter instead of rejecting it, because Zuul accepts any number.
     of_a_day = len(found.hours) * len(found.minutes) * len(found.seconds)
     most_s = min(JITTER_MAX_S, WITHIN_JITTER_MAX * DAY_S // of_a_day)
     return found._replace(jitter_s=min(found.jitter_s, most_s))

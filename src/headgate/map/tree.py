@@ -203,7 +203,7 @@ class Each(HasPath, msgspec.Struct, Generic[D], frozen=True):
 class each(Generic[D]):
     """Declare one directory per key, below a directory of this name or, with `bare`, directly here.
 
-    `doc` documents the directory of the keys, if it deserves a line in the reference.
+    `doc` documents the directory of the keys, if it deserves a line on the reference page.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ has a longer name."""
 
 
 class LogStoreError(HeadgateError):
-    """Report that the log store is unreachable or fails now; what was stored before is not lost. The text is for
-    people."""
+    """Report that the log store is unreachable or fails now; what was stored before is not lost. The message is shown
+    to users."""
 
 
 class NotStored(LookupError):

@@ -289,7 +289,7 @@ def desired_path(context: Context, component: str) -> str:
 
 async def want(context: Context, component: str, state: str, besides: Sequence[Op] = ()) -> bool:
     """Set the desired state of a component (`<kind>/<name>`): running, paused or stopped. Return False if it does
-    not exist. The same commit also makes the operations `besides`."""
+    not exist. The same commit also includes the operations `besides`."""
     path = context.map.components.inside(component)
     desired = desired_path(context, path)
 

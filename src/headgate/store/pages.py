@@ -44,7 +44,7 @@ class StorePages(WatchedTree):
         return found
 
     def foresee(self, paths: Sequence[str]) -> None:
-        """Read entries that are about to be needed into the cache, many at a time.  Raise Unavailable, Corrupt."""
+        """Fill the cache with entries that are about to be needed, many at a time.  Raise Unavailable, Corrupt."""
         missing = [path for path in paths if path not in self._cached]
         # Only full groups, so that SQLite prepares one statement and reuses it; `get` reads the remaining entries.
         for start in range(0, len(missing) - FORESEEN + 1, FORESEEN):

@@ -98,7 +98,7 @@ class Access:
 
     @property
     def realm(self) -> str:
-        """Return the realm that responses to callers without a token name."""
+        """Return the realm to name in responses to callers without a token."""
         chosen = next((r for r in self.realms if r.default), self.realms[0] if self.realms else None)
         return chosen.name if chosen else "headgate"
 
@@ -288,7 +288,7 @@ class Access:
         return found is not None and holds(found, bearer.claims, tenant, bearer.uid_claim)
 
     def refused(self, status: int, why: str, error: str = "MissingAuthError") -> HTTPException:
-        """Return the refusal. `error` is the error code that clients of the reference's API expect with a 401."""
+        """Return the refusal. `error` is the error code that clients of Zuul's API expect with a 401."""
         kind = {401: "invalid_token", 403: "insufficient_scope"}[status]
         headers = {"WWW-Authenticate": f'Bearer realm="{self.realm}" error="{kind}" error_description="{_plain(why)}"'}
         extra = {"error": error if status == 401 else "Forbidden", "realm": self.realm}
@@ -344,7 +344,7 @@ class PeerFleet:
                 # The algorithm is ours, never the token's: a header `alg: none` must not count.
                 algorithms=[PROOF_ALGORITHM],
                 # Machines of a fleet may disagree about the time; a proof is good
-                # for one build only, so the longer life gains little.
+                # for one build only, so a longer lifetime helps an attacker little.
                 leeway=CLOCKS_DIFFER_MAX_S,
                 options={"require": ["exp", "iat", "sub"]},
             )

@@ -195,7 +195,7 @@ def static_file(name: str, wanted_edition: str, accepted: str, known: str) -> Re
 
 def wants_html(accept: str) -> bool:
     """Return whether this Accept header wants errors as HTML: that of a browser that follows a link, or of a page that
-    accepts both JSON and plain text, as the reference's dashboard does: it shows the first paragraph of the HTML."""
+    accepts both JSON and plain text, as Zuul's dashboard does: it shows the first paragraph of the HTML."""
     named = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     return "text/html" in named or {"application/json", "text/plain"} <= named
 

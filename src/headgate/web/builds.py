@@ -21,7 +21,7 @@ from headgate.web.itemshapes import past_ref
 from headgate.web.site import Site
 
 MANIFEST = "zuul-manifest.json"
-"""Name of the artifact that lists a build's files; clients of the reference's API look for it."""
+"""Name of the artifact that lists a build's files; clients of Zuul's API look for it."""
 Values = Mapping[str, Collection[str | bool]]
 
 

@@ -154,7 +154,7 @@ class RunPlace(NamedTuple):
 
 
 def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) -> Json:
-    """Return the response of `freeze-job` as JSON: the reference's fields, and all others that Headgate knows."""
+    """Return the response of `freeze-job` as JSON: Zuul's fields, and all others that Headgate knows."""
     view = answers.job(job)
     pipeline = layout.pipelines[place.pipeline]
     for role in (role for phase in PHASES for book in view.get(phase, ()) for role in book["roles"]):

@@ -206,7 +206,7 @@ class EarlySigns:
         self._pattern = _together(patterns) if patterns else None
 
     def begins(self, *, counts: bool, ansible: bool) -> None:
-        """Note the start of a playbook; `counts`: whether its failure fails the build."""
+        """Record the start of a playbook; `counts`: whether its failure fails the build."""
         self._armed, self._ansible = counts, ansible
 
     def sift(self, lines: list[bytes]) -> list[bytes]:

@@ -81,7 +81,7 @@ class ChatReporter:
 
 
 def _calling_nobody(text: str) -> str:
-    """Return the text without mentions, because untrusted text must not alert people or a complete channel."""
+    """Return the text without mentions, because untrusted text must not alert people or an entire channel."""
     return text.replace("@", _HARMLESS_AT)
 
 

@@ -22,7 +22,7 @@ _OLD_DATABASES = ("mysql", "mariadb")
 
 
 def is_of_the_reference(settings: Settings) -> bool:
-    """Return whether the file was written, at least in part, for the reference."""
+    """Return whether the file was written, at least in part, for Zuul."""
     return bool(settings.idle) or settings.path.name == NAME or "zookeeper" in settings.values
 
 
@@ -76,7 +76,7 @@ def _idle_lines(idle: Sequence[Idle]) -> list[str]:
 
 
 def _differences(settings: Settings) -> Iterator[str]:
-    """Yield the settings whose effect or default differs from the reference."""
+    """Yield the settings whose effect or default differs from Zuul's."""
     values = settings.values
     if not values.get("scheduler", {}).get("state_dir"):
         yield f"[scheduler] state_dir is not set: Headgate stores its files in {settings.state_dir}"
@@ -99,7 +99,7 @@ def _differences(settings: Settings) -> Iterator[str]:
 
 
 def _keys_and_history(settings: Settings) -> Iterator[str]:
-    """Yield how to migrate the reference's keys and history."""
+    """Yield how to migrate Zuul's keys and history."""
     if settings.get("keystore", "password"):
         yield "[keystore]: export the keys from Zuul, and run `headgate keys import FILE` to be able to decrypt secrets"
     dburi = settings.get("database", "dburi")

@@ -1,7 +1,7 @@
-"""Read a key export of the reference's admin command: one JSON object `{"keys": {PATH: RECORD}}`.
+"""Read a key export of Zuul's admin command: one JSON object `{"keys": {PATH: RECORD}}`.
 
 Keys for secrets have the path `/keystorage/CONNECTION/PREFIX/NAME/secrets`, where NAME is the project's full name,
-URL-quoted. A record contains versions, each a PEM that is encrypted with the password of the reference's key store.
+URL-quoted. A record contains versions, each a PEM that is encrypted with the password of Zuul's key store.
 """
 
 from __future__ import annotations

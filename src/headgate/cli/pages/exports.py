@@ -68,7 +68,7 @@ def _page(command: click.Command, context: click.Context, name: str) -> Iterator
         yield ".SH DESCRIPTION"
         yield from _paragraphs(inspect.cleandoc(command.help))
     options = [record for one in command.params if (record := one.get_help_record(context)) and record[1]]
-    # The command may have made its own option for help already, when it ran alone and under other names.
+    # The command may already have made its own option for help, when it ran alone and under other names.
     if names := sorted(command.get_help_option_names(context), key=len):
         options.append((", ".join(names), "Show this message and exit."))
     if options:

@@ -187,7 +187,7 @@ async def _texts(site: Site, wanted: LogRequest) -> AsyncIterator[str]:
 
 
 def manifest(files: list[LogFile]) -> dict[str, Any]:  # JSON
-    """Return the files as the tree that clients of the reference's API read."""
+    """Return the files as the tree that clients of Zuul's API read."""
     tree: list[dict[str, Any]] = []
     places: dict[tuple[str, ...], list[dict[str, Any]]] = {(): tree}
     for file in files:

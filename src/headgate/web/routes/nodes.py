@@ -114,7 +114,7 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
 def executor_nodes(site: Site, tenant: str) -> list[NodeShape]:
     """Return the machines that executors list, if they are free or in use by builds of the tenant; for an executor that
     lists none, return the executor's own machine."""
-    # Builds of other tenants are nobody's business here.
+    # Builds of other tenants must not be visible here.
     own = {build.id: f"{build.job} of build {build.id}" for _, _, build in site.status.builds(tenant)}
     found, members = list[NodeShape](), site.context.members(site.context.map.components.executor.path)
     running = Counter(open.request.owner.component for open in _running(site)) if members else Counter[str]()
@@ -160,7 +160,7 @@ def _running(site: Site) -> Iterator[Open]:
 
 
 def _place(site: Site, record: ComponentRecord, running: int) -> NodeShape:
-    """Describe the own machine of an executor, on which it runs builds."""
+    """Describe an executor's own machine, on which it runs builds."""
     data = record.data
     accepts = record.state == "running" and data.accepting
     return NodeShape(

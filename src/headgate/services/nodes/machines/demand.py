@@ -246,7 +246,7 @@ class ReservedRoom:
         they then have slots to the amounts of these machines."""
         total = dict(more)
         for main, uses in joined.items():
-            # Another slot of a machine that later requests have already costs nothing more.
+            # Another slot costs nothing more if later requests already have a slot of that machine.
             add(total, {kind: 0.0 if main in self.mains else much for kind, much in uses.items()})
         kinds = {kind for uses in (more, *joined.values()) for kind, much in uses.items() if much > 0}
         return all(

@@ -43,8 +43,8 @@ class Podman:
     """Drive podman on this machine; see `ports.clouds.Cloud`."""
 
     def __init__(self, words: Sequence[str], authorized: bytes, deny: Sequence[Net] = ()) -> None:
-        """Take the command line of podman (`words`), the public keys that may log in, and the networks that machines
-        must not reach."""
+        """Create a driver from the command line of podman (`words`), the public keys that may log in, and the networks
+        that machines must not reach."""
         self._engine, self._authorized, self._deny = Engine(words), authorized, tuple(deny)
         self.images = PodmanImages(self._engine)
         self._turn = asyncio.Lock()
