@@ -1,5 +1,4 @@
-"""Run the inventory, in a gate or as its own process (`headgate inventory serve`), and check it (`headgate inventory
-fsck`)."""
+"""Run the inventory in a gate or on its own (`headgate inventory serve`), and check it (`headgate inventory fsck`)."""
 
 from __future__ import annotations
 

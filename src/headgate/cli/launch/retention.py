@@ -1,5 +1,4 @@
-"""Remove logs and history that are older than the settings allow, periodically and with `headgate prune`, and upload
-logs."""
+"""Remove logs and history that are older than the settings allow, hourly or with `headgate prune`, and upload logs."""
 
 from __future__ import annotations
 
