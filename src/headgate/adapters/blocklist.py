@@ -67,5 +67,5 @@ def read_nets(text: str) -> list[Net]:
 
 
 def single(address: str) -> Net:
-    """Return the network of one address, without the interface after a `%`. Raises ValueError."""
+    """Return the network of one address, without the interface after a `%`. Raise ValueError."""
     return ipaddress.ip_network(address.partition("%")[0])

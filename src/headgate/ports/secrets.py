@@ -20,12 +20,12 @@ class Secrets(Protocol):
         """Return `data` as JSON, with everything that the project's key encrypted replaced by clear text. `project` is
         the name in its connection.
 
-        An encrypted value is `{"!encrypted/pkcs1-oaep": [piece, ...]}`.  Raises SecretError.
+        An encrypted value is `{"!encrypted/pkcs1-oaep": [piece, ...]}`.  Raise SecretError.
         """
         ...
 
     async def sealed(self, connection: str, project: str, plain: bytes) -> Sealed:
-        """Return secret data in a form that may be stored, and that only `unsealed` can read.  Raises SecretError."""
+        """Return secret data in a form that may be stored, and that only `unsealed` can read.  Raise SecretError."""
         ...
 
     async def unsealed(self, sealed: Sealed) -> bytes:

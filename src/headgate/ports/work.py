@@ -66,7 +66,7 @@ class Checkout(Protocol):
 
         `speculative`: with the changes of the chain; otherwise as the branch was before them.  Without `files`, only
         the repository is made, as by `git clone --no-checkout`.  The repository has the branches of the project by
-        name, and no remote.  Raises CheckoutError, OSError.
+        name, and no remote.  Raise CheckoutError, OSError.
         """
         ...
 

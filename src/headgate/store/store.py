@@ -171,7 +171,7 @@ class Store:
         """Run `body`, and commit its writes with checks of everything that it read; repeat both after a conflict. If it
         writes nothing, nothing is checked.
 
-        `body` may run several times, so it must have no effects outside its transaction.  Raises GuardLost immediately,
+        `body` may run several times, so it must have no effects outside its transaction.  Raise GuardLost immediately,
         Conflict after ATTEMPTS_MAX attempts, Unavailable when the outcome is unknown.
         """
         for attempt in range(ATTEMPTS_MAX):

@@ -114,7 +114,7 @@ async def _texts(mirror: MirrorRepository, branch: str, commit: str, paths: tupl
 
 
 async def trees_of(mirror: MirrorRepository, commits: Mapping[str, str]) -> dict[str, str]:
-    """Return branch -> tree, for a mapping of branch -> commit. Raises GitError."""
+    """Return branch -> tree, for a mapping of branch -> commit. Raise GitError."""
 
     def read() -> dict[str, str]:
         return {branch: mirror.parts(commit).tree for branch, commit in commits.items()}

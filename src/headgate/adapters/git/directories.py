@@ -93,6 +93,6 @@ def _files(tree: Path, dest: Path, names: Collection[str]) -> None:
 
 
 async def head(tree: Path) -> str:
-    """Return the commit that is checked out.  Raises GitError."""
+    """Return the commit that is checked out.  Raise GitError."""
     _, commit = await git("rev-parse", "--verify", "HEAD", at=tree)
     return commit.strip()

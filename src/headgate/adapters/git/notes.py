@@ -48,7 +48,7 @@ async def annotate(
     mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str, landed: str = ""
 ) -> str:
     """Return the notes at `notes` (empty: there are none) with this section added to the commit's note, which ends with
-    the line `landed`; `notes` if nothing changed. Raises GitError, OSError."""
+    the line `landed`; `notes` if nothing changed. Raise GitError, OSError."""
     await _bring(mirror, NOTES, notes)
     # The author of a change can influence its report, so escape lines that only Headgate may write.
     escaped = _OURS.sub("  ", text.strip())

@@ -68,7 +68,7 @@ def _impossible(why: str) -> GitImpossible:
 
 
 def peeled(mirror: MirrorRepository, object: str, ref: str = "it") -> str:
-    """Return the commit that an object is or, as a tag, names. Raises GitImpossible."""
+    """Return the commit that an object is or, as a tag, names. Raise GitImpossible."""
     repository, at = mirror.repository, object
     for _ in range(NESTED_MAX):
         try:
@@ -105,7 +105,7 @@ def _tagged(tag: bytes) -> str:
 
 
 async def containing(mirror: MirrorRepository, commit: str, heads: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the branches that contain `commit`, by name. Raises GitError."""
+    """Return the branches that contain `commit`, by name. Raise GitError."""
     absent = await mirror.missing(heads.values())
     tips = {head for head in heads.values() if head not in absent}
     has = {head for head in tips if head == commit}
@@ -123,7 +123,7 @@ async def containing(mirror: MirrorRepository, commit: str, heads: Mapping[str, 
 
 
 async def _descendants(mirror: MirrorRepository, commit: str, heads: set[str]) -> set[str]:
-    """Return the commits between `commit` and the heads, and those heads that contain it. Raises GitError."""
+    """Return the commits between `commit` and the heads, and those heads that contain it. Raise GitError."""
     lines = "".join(f"{line}\n" for line in (f"^{commit}", *sorted(heads)))
     try:
         _, out = await git(

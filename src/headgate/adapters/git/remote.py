@@ -229,7 +229,7 @@ class Remote:
         return first.split()[1].removeprefix(HEADS) if first.startswith("ref:") else ""
 
     async def talk(self, *args: str, at: Path | None = None, stdin: str = "", limits: GitLimits) -> tuple[int, str]:
-        """Return git's output of a command that contacts the server. Raises RemoteError."""
+        """Return git's output of a command that contacts the server. Raise RemoteError."""
         async with self._talks:
             # Get credentials only now: they may be short-lived, and waiting for a place may take minutes.
             config = await self._access() if self._access is not None else {}

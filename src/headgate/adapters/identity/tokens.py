@@ -120,7 +120,7 @@ class Authenticator:
 
 
 def read(token: str, among: Sequence[Authenticator]) -> tuple[Authenticator, dict[str, Any]]:  # JSON
-    """Return the authenticator of the token's issuer, and the verified claims. Raises BadToken."""
+    """Return the authenticator of the token's issuer, and the verified claims. Raise BadToken."""
     try:
         # Decoded without verification only to find the issuer, which selects the authenticator that verifies.
         claims = jwt.decode(token, options={"verify_signature": False})

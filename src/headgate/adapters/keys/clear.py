@@ -86,7 +86,7 @@ async def opened(keys: Secrets | None, book: Playbook) -> Clear:
 
 
 async def handed(keys: Secrets | None, spec: BuildSpec) -> Clear:
-    """Return the secret data of the jobs that this one depends on, as variables. Raises SecretError."""
+    """Return the secret data of the jobs that this one depends on, as variables. Raise SecretError."""
     found = Clear()
     for sealed in spec.parent_secrets:
         if keys is None:
@@ -105,7 +105,7 @@ async def of_nodes(keys: Secrets | None, spec: BuildSpec) -> list[dict[str, Any]
 
 
 async def sealed(keys: Secrets | None, spec: BuildSpec, secret: Clear) -> Sealed | None:
-    """Encrypt secret data of a job for the jobs that depend on it. Raises SecretError."""
+    """Encrypt secret data of a job for the jobs that depend on it. Raise SecretError."""
     if not secret:
         return None
     if keys is None:

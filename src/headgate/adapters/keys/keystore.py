@@ -52,7 +52,7 @@ class KeyStore:
 
     async def rotate(self, connection: str, project: str, besides: Sequence[Op] = ()) -> tuple[KeyPair, ...]:
         """Make a new pair and return all, newest first; older pairs still decrypt what they encrypted.  `besides` is
-        written in the same commit.  Raises SecretError without a password."""
+        written in the same commit.  Raise SecretError without a password."""
         return await self._add(connection, project, only_first=False, besides=besides)
 
     async def retire(

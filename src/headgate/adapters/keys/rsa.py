@@ -54,7 +54,7 @@ def private_pem(key: RSAPrivateKey, password: str) -> str:
 
 def load_private(pem: str, password: str, *, checked: bool = False) -> RSAPrivateKey:
     """Read the key. Checking its primes takes most of the time, so it is skipped for a key from the store, which was
-    `checked` before it was stored. Raises BadKey."""
+    `checked` before it was stored. Raise BadKey."""
     try:
         key = serialization.load_pem_private_key(
             pem.encode(), password.encode(), unsafe_skip_rsa_key_validation=checked
@@ -99,7 +99,7 @@ def decrypt(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> bytes:
 
 
 def fitting(keys: Sequence[RSAPrivateKey], pieces: Sequence[str]) -> tuple[int, bytes]:
-    """Return the index of the first key that decrypts the pieces, and the decrypted bytes. Raises Unopenable."""
+    """Return the index of the first key that decrypts the pieces, and the decrypted bytes. Raise Unopenable."""
     try:
         parts = [base64.b64decode("".join(piece.split()), validate=True) for piece in pieces]
     except binascii.Error as error:

@@ -221,7 +221,7 @@ class Agent:
             await agent._owned(0 if user else None)
 
     async def add(self, key: Path) -> None:
-        """Add the key in a file that this process may read. Raises NoKey."""
+        """Add the key in a file that this process may read. Raise NoKey."""
         label = f"the key {key}, which logs in to a machine"
         try:
             text = key.read_bytes()[:KEY_SIZE_MAX_BYTES]

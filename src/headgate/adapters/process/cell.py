@@ -233,7 +233,7 @@ class Cell:
 
     async def arm(self, place: Path) -> bool:
         """Start the agent of the build, in the directory `place`, with the keys of its machines; return whether there
-        is one. Raises NoKey, OSError."""
+        is one. Raise NoKey, OSError."""
         if self._sandbox.agent_socket(place) is None or not found_program(AGENT_PROGRAM):
             return False
         opened = Agent.opened(self._keeper, self._networks.user, self._user, place)

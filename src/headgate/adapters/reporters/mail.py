@@ -93,7 +93,7 @@ class MailReporter:
             await asyncio.to_thread(self._send, message, lacking)
 
     def message(self, outgoing: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
-        """Return the mail and its recipients. Raises ReportRefused."""
+        """Return the mail and its recipients. Raise ReportRefused."""
         report, options = outgoing.report, outgoing.options
         sender, to = options.get("from", "").strip() or self._server.sender, self._recipients(options)
         if not _ADDRESS.fullmatch(parseaddr(sender)[1]):

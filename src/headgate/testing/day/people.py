@@ -216,7 +216,7 @@ class DayPeople:
             await end(coming, over, *self._errands)
 
     def tell(self, ended: DayOutcome) -> None:
-        """Have the owner of the change react to the result. Raises RuntimeError for a change that fails again and
+        """Have the owner of the change react to the result. Raise RuntimeError for a change that fails again and
         again.
         """
         proposal = self._of.get(ended.topic)

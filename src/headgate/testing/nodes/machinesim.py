@@ -174,7 +174,7 @@ class MachineSimulation:
     """Number of leases that were given back."""
 
     def run(self) -> dict[str, str]:
-        """Build -> result.  Raises MachineInvariantBroken, naming the seed."""
+        """Build -> result.  Raise MachineInvariantBroken, naming the seed."""
         try:
             return run_virtual(self._run())
         except MachineInvariantBroken as broken:

@@ -54,7 +54,7 @@ class Porter:
     def enter(
         self, viewer: int, scene: int, connection: socket.socket, peer: str, *, gzip: bool, chunked: bool
     ) -> None:
-        """Hand a connection over, and close it in this process. Raises OSError."""
+        """Hand a connection over, and close it in this process. Raise OSError."""
         self._begin()
         flags = bytes([GZIP * gzip | CHUNKED * chunked])
         self._say(ENTER, viewer, packed([b"%d" % scene, flags, peer.encode()]), connection)

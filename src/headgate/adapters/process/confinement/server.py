@@ -164,7 +164,7 @@ def _handle(
 
 
 def _parsed_request(kind: bytes, text: bytes) -> tuple[str, str]:
-    """Return command and user.  Raises ValueError, RecursionError."""
+    """Return command and user.  Raise ValueError, RecursionError."""
     request = json.loads(text) if kind == b"c" else None
     command, user = (request.get("command"), request.get("user")) if isinstance(request, dict) else (None, None)
     # A NUL would cut the command short at exec.

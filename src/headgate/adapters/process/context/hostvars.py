@@ -267,7 +267,7 @@ class FactCache:
         return problems
 
     def _read(self, by: PlaybookContext, place: Directory, problems: list[str]) -> dict[str, dict[str, Any]]:
-        """Return the facts of each host.  Raises OSError."""
+        """Return the facts of each host.  Raise OSError."""
         found, left = dict[str, dict[str, Any]](), TOTAL_SIZE_MAX_BYTES
         # Cut before sorting: a directory can have more names than fit into memory.
         names = sorted(islice(place.names(), HOSTS_MAX + 1))
