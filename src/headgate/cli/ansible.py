@@ -9,6 +9,7 @@ import msgspec
 
 from headgate.adapters.ansible.install import install, known
 from headgate.adapters.ansible.versions import Environments
+from headgate.cli.groups import CommandGroup
 from headgate.cli.jobs import environments
 from headgate.cli.settings import find, read
 from headgate.cli.terminal.say import say
@@ -18,7 +19,7 @@ from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 _config = click.option("--config", metavar="FILE", help="The settings file.")
 
 
-@click.group(name="ansible")
+@click.group(name="ansible", cls=CommandGroup)
 def command() -> None:
     """Install and list the versions of Ansible that jobs request with `ansible-version`.
 

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from headgate.cli.apicommands import common, either, show_answer
+from headgate.cli.groups import CommandGroup
 from headgate.cli.identity.pages import pages
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal
@@ -20,7 +21,7 @@ _tenant = click.option("--tenant", help="The tenant; optional if there is only o
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
-class _Holds(click.Group):
+class _Holds(CommandGroup):
     """Add an autohold when given a project and no command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

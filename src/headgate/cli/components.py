@@ -12,6 +12,7 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
+from headgate.cli.groups import CommandGroup
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal, TextTable
@@ -36,7 +37,7 @@ def _where(work: Callable[..., None]) -> Callable[..., None]:
     return _config(_url(click.pass_obj(decorated)))
 
 
-@click.group(name="components", invoke_without_command=True)
+@click.group(name="components", invoke_without_command=True, cls=CommandGroup)
 @_config
 @_url
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON that the API returns.")

@@ -12,8 +12,22 @@ import click
 
 from headgate.base.errors import MissingPackage, needing
 
+SUMMARY_MAX_CHARS = 200
+"""Length limit of a command's summary in the help of its group."""
 
-class LazyGroup(click.Group):
+
+class CommandGroup(click.Group):
+    """Show the whole first sentence about each command: click cuts it where the line ends."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names of the commands and their summaries, on as many lines as they need."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, one.get_short_help_str(SUMMARY_MAX_CHARS)) for name, one in found if one and not one.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class LazyGroup(CommandGroup):
     """Import the module of a command in `later` when the command is used."""
 
     later: ClassVar[Mapping[str, str]] = {}

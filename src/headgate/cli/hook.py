@@ -18,6 +18,7 @@ import click
 
 from headgate.adapters.git.connection import pads
 from headgate.base.errors import UserError
+from headgate.cli.groups import CommandGroup
 from headgate.cli.resources import connections, driver_of, plain, poke_secrets, tenants
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.terminal.say import say
@@ -35,7 +36,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class _Hooks(click.Group):
+class _Hooks(CommandGroup):
     """Run `install` when given repositories and no command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

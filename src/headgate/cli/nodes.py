@@ -10,13 +10,14 @@ from urllib.parse import quote
 import click
 
 from headgate.cli.apicommands import common, show_answer, table
+from headgate.cli.groups import CommandGroup
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.terminal.say import say
 
 WHY_MAX_CHARS = 100
 
 
-@click.group(name="node")
+@click.group(name="node", cls=CommandGroup)
 def node_commands() -> None:
     """Show the machines of builds, and which builds wait for machines and why; hold and delete machines."""
 
@@ -43,7 +44,7 @@ def _about(node: dict[str, Any]) -> str:
     return "; ".join(filter(None, (going, node.get("comment"), node.get("why"))))
 
 
-@node_commands.group(name="request")
+@node_commands.group(name="request", cls=CommandGroup)
 def request() -> None:
     """Show the builds that wait for machines or use them."""
 
@@ -162,7 +163,7 @@ _add_list("label", lambda one: one.get("description") or "")
 _add_list("flavor", lambda one: one.get("description") or "")
 
 
-@click.group(name="image")
+@click.group(name="image", cls=CommandGroup)
 def image_commands() -> None:
     """Show machine images and where they are uploaded; build, validate, upload again and delete them."""
 

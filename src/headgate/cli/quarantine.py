@@ -10,6 +10,7 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
+from headgate.cli.groups import CommandGroup
 from headgate.cli.identity.pages import PageClient, pages
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal, paragraph
@@ -20,7 +21,7 @@ _url = click.option("--url", help="URL of Headgate's pages and API. Default: fro
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 
 
-@click.group(name="quarantine")
+@click.group(name="quarantine", cls=CommandGroup)
 def quarantine_commands() -> None:
     """Manage the quarantine: events, changes and damaged records whose handling failed repeatedly, and stopped parts of
     the scheduler. Everything else continues to work."""
@@ -104,7 +105,7 @@ def _time(at_ms: int | None) -> str:
     return datetime.fromtimestamp((at_ms or 0) / 1000, UTC).isoformat(timespec="seconds")
 
 
-@click.group(name="reports")
+@click.group(name="reports", cls=CommandGroup)
 def reports_commands() -> None:
     """Manage reports to connections other than forges: mail, webhooks, chats, message queues. Each connection has an
     outbox; a report that its receiver rejects goes to the quarantine."""

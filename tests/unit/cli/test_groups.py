@@ -44,6 +44,12 @@ def test_help_has_each_command_once_below_its_purpose() -> None:
     assert all(f"{title}:" in shown for title in SECTIONS)
 
 
+@pytest.mark.parametrize("words", [("queue",), ("node", "request"), ("inventory", "machine"), ("autohold",), ("hook",)])
+def test_help_of_a_group_cuts_no_summary(words: tuple[str, ...]) -> None:
+    shown = run(*words, "--help").partition("\nCommands:\n")[2]
+    assert shown and "..." not in shown and all(len(line) <= 80 for line in shown.splitlines())
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_that_asks_headgate(shell: str) -> None:
     script = run("completion", shell)

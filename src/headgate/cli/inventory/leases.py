@@ -11,6 +11,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
+from headgate.cli.groups import CommandGroup
 from headgate.cli.inventory import calls
 from headgate.cli.inventory.objects import find
 from headgate.cli.terminal.say import say
@@ -36,7 +37,7 @@ class Duration(click.ParamType[int]):
         return sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"([0-9]+)([smhd])", text))
 
 
-@click.group("lease")
+@click.group("lease", cls=CommandGroup)
 def lease() -> None:
     """Lease a machine, or an amount of an object's property, for a limited time: ask, list, get, extend, end."""
 
@@ -163,7 +164,7 @@ def end(address: calls.ServiceAddress, ids: tuple[str, ...]) -> None:
             say(id)
 
 
-@click.group("quota")
+@click.group("quota", cls=CommandGroup)
 def quota() -> None:
     """Manage quotas, which limit the leases of the partition: set, list, delete."""
 
@@ -228,7 +229,7 @@ def delete_quota(address: calls.ServiceAddress, name: str) -> None:
     address.open().call("DeleteQuota", name=name)
 
 
-@click.group("health")
+@click.group("health", cls=CommandGroup)
 def health() -> None:
     """Show and set the health of machines: list, get, failed, well. Unhealthy machines are never leased."""
 

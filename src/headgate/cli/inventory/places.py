@@ -8,6 +8,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
+from headgate.cli.groups import CommandGroup
 from headgate.cli.inventory import calls, documents
 from headgate.cli.terminal.say import say
 from headgate.inventory.model import READ, WRITE
@@ -17,7 +18,7 @@ from headgate.inventory.wire import inventory_pb2 as pb
 _file = click.option("--file", "-f", default="-", metavar="FILE", help="YAML file. Default: standard input.")
 
 
-@click.group("partition")
+@click.group("partition", cls=CommandGroup)
 def partition() -> None:
     """Manage partitions: list, get, create, rename, delete."""
 
@@ -104,7 +105,7 @@ def _fits(text: str, pattern: str) -> bool:
 def types(name: str, provider: bool, what: str) -> click.Group:
     """Return the commands for types of objects, or of providers."""
 
-    @click.group(name, help=f"{what.capitalize()}: list, get, set, delete.")
+    @click.group(name, help=f"{what.capitalize()}: list, get, set, delete.", cls=CommandGroup)
     def commands() -> None:
         pass
 

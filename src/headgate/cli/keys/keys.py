@@ -18,6 +18,7 @@ from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.base.errors import UserError
 from headgate.base.private import private_replacement
 from headgate.base.texts import line
+from headgate.cli.groups import CommandGroup
 from headgate.cli.identity.byhand import ManualAction, recorded
 from headgate.cli.identity.pages import pages
 from headgate.cli.keys.backup import OpeningKeys, is_backup, read_backup
@@ -62,7 +63,7 @@ class Exported(msgspec.Struct, frozen=True):
     v: int = 1
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Manage the key pairs that encrypt the secrets of projects.
 
@@ -281,7 +282,7 @@ def retire(config: str | None, url: str | None, reason: str, lossy: bool, projec
 def password(config: str | None, reason: str, file: Path) -> None:
     """Encrypt all keys with the new password in FILE. Afterwards, set `[keystore] password` to it.
 
-    Running processes cannot decrypt secrets until they restart with the new password.  If the command was interrupted,
+    Running processes cannot decrypt secrets until they restart with the new password. If the command was interrupted,
     run it again."""
     fresh = file.read_text().strip()
     if not fresh:

@@ -11,6 +11,7 @@ import msgspec
 
 from headgate.base.errors import UserError
 from headgate.base.texts import listed, plain_json
+from headgate.cli.groups import CommandGroup
 from headgate.cli.offline import report
 from headgate.cli.offline.graphs import GraphPlace, default_branch, places, short, spoken
 from headgate.cli.offline.reader import LoadedTenant, ReadingError, ReadingOptions, given
@@ -49,7 +50,7 @@ class ExplainTarget(NamedTuple):
         return FreezeTarget(self.branch)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Show where attributes of jobs come from, and what uses a job."""
 

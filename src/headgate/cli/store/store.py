@@ -16,6 +16,7 @@ from headgate.adapters.sql.history import HistoryError
 from headgate.adapters.sql.transfer import exists, fill, rows
 from headgate.base.errors import UserError
 from headgate.base.private import private_replacement
+from headgate.cli.groups import CommandGroup
 from headgate.cli.jobs import log_store
 from headgate.cli.settings import Settings, find, read
 from headgate.cli.store.urls import MEMORY, open_to_read, open_url, user_error
@@ -43,7 +44,7 @@ _map_store = click.option(
 _root = click.option("--root", default=ROOT, show_default=True, help="Path of the gate's tree in the store.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Export, import or delete all of Headgate's state.
 
@@ -226,7 +227,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise user_error(error) from error
 
 
-@click.group(name="map", invoke_without_command=True)
+@click.group(name="map", invoke_without_command=True, cls=CommandGroup)
 @click.pass_context
 def map_commands(context: click.Context) -> None:
     """Print the reference page about all places in the store."""
