@@ -9,8 +9,9 @@ from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
 from headgate.cli.check.check import command as check
-from headgate.cli.init import FORGES
+from headgate.cli.connected import FORGES
 from headgate.cli.init import command as init
+from headgate.cli.offline.freeze import command as freeze
 from headgate.cli.resources import connection_shapes, connections
 from headgate.cli.settings import read
 from headgate.testing.repositories import Repositories
@@ -28,7 +29,9 @@ def test_repositories_of_a_git_server_are_gated_and_the_configuration_is_right(t
     assert made.exit_code == 0, made.output
     told = CliRunner().invoke(check, ["--config", str(tmp_path / "gate" / "headgate.conf")])
     assert told.exit_code == 0, told.output
-    assert "3 projects, 2 jobs" in told.output and "no errors" in told.output
+    assert "3 projects, 2 jobs, 0 templates, 4 pipelines" in told.output and "no errors" in told.output
+    shown = CliRunner().invoke(freeze, ["--config", str(tmp_path / "gate" / "headgate.conf"), "--project", "config"])
+    assert "config-gate of config on master\n└─ noop" in shown.output, "the configuration is gated, too"
     again = run("--connect", repositories.hub, "--directory", tmp_path / "gate", "team/api")
     assert isinstance(again.exception, UserError) and "already exists; nothing was written" in str(again.exception)
 
