@@ -135,10 +135,13 @@ def test_a_work_tree_says_which_repository_it_is(bare: Repositories) -> None:
     one = commit(bare, "One")
     says(propose, "one")
     said = says(approve, "one")
-    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "Headgate did not record who approved" in said
+    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "did not record" not in said, "no settings here"
+    assert "Headgate did not record who approved: the settings name no project" in says(approve, "one", "--reason", "x")
     assert refs(bare)["refs/approved/master/one"] == one
     assert f"Requested new tests of one of {bare.hub / 'code'}: {one}" in says(recheck, "one")
     assert refs(bare)["refs/recheck/master/one"] == one
+    assert f"Requested new tests of one of {bare.hub / 'code'}: {one}" in says(recheck), "the branch is named one"
+    assert "give the TOPIC" in says(recheck, "--project", "code")
     assert "was already approved; Headgate tests it again" in says(approve, "one")
     says(approve, "--as", "ada", "one")
     assert refs(bare)["refs/approvals/ada/master/one"] == one

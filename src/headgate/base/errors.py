@@ -45,6 +45,10 @@ class UserError(HeadgateError):
     """Exit status of the program that reports this error."""
 
 
+class NoSettings(UserError):
+    """Report that no settings file was named, and none is where it is looked for."""
+
+
 class AwayError(UserError):
     """Report that a service does not answer now; the same command may succeed later."""
 

@@ -14,7 +14,7 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.adapters.git.connection import comparable
-from headgate.base.errors import UserError
+from headgate.base.errors import NoSettings, UserError
 from headgate.cli.identity.byhand import ManualAction, noted
 from headgate.cli.identity.pages import pages
 from headgate.cli.resources import connections, tenants
@@ -137,7 +137,7 @@ class WorkTree:
 def propose(remote: str, branch: str, force: bool, topic: str) -> None:
     """Propose the commit that is checked out, as the change TOPIC: push it to refs/for/<branch>/<topic>.
 
-    Proposing TOPIC again creates a new patchset.  Without --force, somebody else's change is not overwritten.
+    Proposing TOPIC again creates a new patchset. Without --force, somebody else's change is not overwritten.
     Without TOPIC, the topic is the name of your branch, or is derived from the commit's subject."""
     asyncio.run(_propose(WorkTree(remote), branch, topic, force=force))
 
@@ -149,7 +149,7 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
     ref, head = f"refs/for/{branch}/{topic}", (await tree.refs(f"refs/heads/{branch}"))[f"refs/heads/{branch}"]
     proposal = await tree.there(ref)
     if proposal is not None and proposal.commit == commit:
-        say(f"{topic} is already proposed: {commit[:8]}.  To test it again: {tree.command('recheck', topic, named)}")
+        say(f"{topic} is already proposed: {commit[:8]}. To test it again: {tree.command('recheck', topic, named)}")
         return
     if proposal is not None and not force and not await tree.is_mine(proposal):
         raise UserError(
@@ -175,7 +175,7 @@ async def _propose(tree: WorkTree, branch: str, topic: str, *, force: bool) -> N
 def withdraw(remote: str, branch: str, force: bool, topic: str) -> None:
     """Withdraw the change TOPIC: delete refs/for/<branch>/<topic>, and its approval.
 
-    The change leaves every queue.  Its commits stay in your own repository."""
+    The change leaves every queue. Its commits stay in your own repository."""
     asyncio.run(_withdraw(WorkTree(remote), branch, topic, force=force))
 
 
@@ -194,7 +194,7 @@ async def _withdraw(tree: WorkTree, branch: str, topic: str, *, force: bool) -> 
     # Delete the approval in the same push: otherwise it would approve the commit if it were proposed again.
     steps += [(approved, seen, "") for seen in [(await tree.refs(approved)).get(approved)] if seen]
     await tree.push(*steps)
-    say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}.  It leaves every queue.  To propose it again:")
+    say(f"Withdrew {topic} from {branch}: {proposal.commit[:8]}. It leaves every queue. To propose it again:")
     say(f"  {tree.push_command(proposal.commit, ref)}")
 
 
@@ -229,7 +229,7 @@ def approve(
 
     If several people must approve, add --as NAME to push to refs/approvals/<name>/<branch>/<topic>.
 
-    If the change is already approved, Headgate tests it again, as with `headgate recheck`.  A running Headgate that
+    If the change is already approved, Headgate tests it again, as with `headgate recheck`. A running Headgate that
     accepts your token records who approved and why."""
     at = _repository(config, project, remote)
     branch = asyncio.run(WorkTree(at.url).branch(branch))
@@ -239,9 +239,12 @@ def approve(
         say(f"{topic} of {at.name} was already approved; Headgate tests it again: {commit}")
     else:
         say(f"Approved {topic} of {at.name}: {commit}")
-    missed = "the settings name no project with this repository; add --project or --config"
     if at.project:
         missed = _note_approval(config, url, at.project, f"{branch}/{topic}", commit, reason)
+    else:
+        # Many people work where no settings are; they do not expect their approval to be recorded as an action.
+        expected = reason or url or _has_settings(config)
+        missed = "the settings name no project with this repository; add --project or --config" if expected else ""
     if missed:
         say(f"Headgate did not record who approved: {missed}", err=True)
 
@@ -266,14 +269,17 @@ def _note_approval(config: str | None, url: str | None, project: str, change: st
 @_project
 @_remote
 @_repository_branch
-@click.argument("topic")
+@_topic
 def recheck(config: str | None, project: str, remote: str, branch: str, topic: str) -> None:
     """Test the change TOPIC again: push its commit to refs/recheck/<branch>/<topic>.
 
-    Headgate deletes that ref once the change has entered its pipelines.  If the change is already being tested,
-    nothing happens."""
+    Headgate deletes that ref once the change has entered its pipelines. If the change is already being tested,
+    nothing happens. Without TOPIC, it is found as by `headgate propose`."""
+    if project and not topic:
+        raise UserError("with --project, the work tree does not tell the topic; give the TOPIC")
     at = _repository(config, project, remote)
     branch = asyncio.run(WorkTree(at.url).branch(branch))
+    topic = asyncio.run(WorkTree(remote).topic(topic, branch))
     commit, _ = asyncio.run(_push(at.url, branch, topic, "recheck"))
     say(f"Requested new tests of {topic} of {at.name}: {commit}")
 
@@ -312,6 +318,13 @@ def _project_of(config: str | None, url: str) -> str:
         return ""
     known = {comparable(at[p.connection].url(p.project)): p.name for one in every for p in one.projects}
     return known.get(comparable(url), "")
+
+
+def _has_settings(config: str | None) -> bool:
+    try:
+        return bool(find(config))
+    except NoSettings:
+        return False
 
 
 def _having(config: str | None, project: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from headgate.adapters.forges.registry import FORGES, without_effect
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.adapters.reporters.registry import REPORTERS
-from headgate.base.errors import UserError
+from headgate.base.errors import NoSettings, UserError
 from headgate.cli.inifile import IniFile, read_ini, with_new_names, wrong_url
 from headgate.cli.options import FORMER, OPTIONS
 from headgate.cli.reference import LACKING, NOTES, OptionNote, note
@@ -188,19 +188,18 @@ class Settings:
 
 def find(given: str | None, environment: Mapping[str, str] = os.environ) -> Path:
     """Return the path of the settings file: the given one, that of HEADGATE_CONFIG, `headgate.conf` in the current
-    directory or the nearest one above, or the first of SEARCHED that exists. Raise UserError if there is none."""
+    directory or the nearest one above, or the first of SEARCHED that exists. Raise NoSettings if there is none."""
     if (path := _found(given, environment)) is None:
-        raise UserError(
+        raise NoSettings(
             "there is no settings file (headgate.conf) in this directory or in a directory above it.\n"
-            "  headgate init             writes an example with comments into this directory\n"
-            "  headgate run              starts Headgate with it"
+            "  headgate init     writes an example with comments into this directory; headgate run starts it\n"
+            "  --config FILE     names one elsewhere, as does HEADGATE_CONFIG=FILE"
         )
     return path
 
 
 def read_or_defaults(given: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
-    """Read the file that `find` finds, or return the defaults, for services that can run without a gate. Raise
-    UserError, also for a named file that does not exist."""
+    """Read the file that `find` finds, or return the defaults. Raise UserError if a named file does not exist."""
     path = _found(given, environment)
     return read(path, environment) if path is not None else Settings(Path(NAME).absolute(), {})
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
+from email.message import Message
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
+from headgate.cli.identity.pages import _refused
 from headgate.cli.main import group
 
 REF = {"project": "host/code", "branch": "master", "change": 12, "patchset": "a" * 40, "ref": "r", "ref_url": None}
@@ -91,6 +96,33 @@ def profiled(server: Server, place: Path, mode: int = 0o600) -> None:
     url = f"http://127.0.0.1:{server.server_port}/"
     place.write_text(f"[mine]\nurl = {url}\ntenant = other\nauth_token = 100%secret\n[bare]\n")
     place.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "shown"),
+    [
+        (404, "tenant one has no pipeline 'x'", "tenant one has no pipeline 'x'"),
+        (409, "the changes are already at the head", "the changes are already at the head"),
+        (404, "Not Found", "http://127.0.0.1:9000/x: Not Found"),
+        (401, "this token has expired", "http://127.0.0.1:9000/x: this token has expired"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_said_without_its_address(status: int, said: str, shown: str) -> None:
+    url, body = "http://127.0.0.1:9000/x", io.BytesIO(json.dumps({"description": said}).encode())
+    error = HTTPError(url, status, HTTPStatus(status).phrase, Message(), body)
+    assert str(_refused(url, error)) == shown
+
+
+def test_without_settings_the_options_are_named_that_replace_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for words, url in ((["builds"], True), (["try", "unit"], False)):
+        refused = CliRunner().invoke(group, words).exception
+        assert isinstance(refused, UserError) and "headgate init" in str(refused) and "--config FILE" in str(refused)
+        assert ("--url URL" in str(refused)) == url
 
 
 def test_builds_are_listed_as_text_and_as_json(server: Server) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
 from headgate.adapters.identity.trust import trusting
-from headgate.base.errors import AwayError, UserError
+from headgate.base.errors import AwayError, NoSettings, UserError
 from headgate.cli.apicommands import chosen, everywhere
 from headgate.cli.identity.credentials import TOKEN_VARIABLE, authorities, known_token, token_file
 from headgate.cli.settings import NAME, Settings, find, read
@@ -141,7 +141,7 @@ class PageClient:
                 # Repeat only if the response says that nothing was done: otherwise a POST would act twice.
                 pause_s = _again_s(error)
                 if pause_s is None or time.monotonic() + pause_s > end:
-                    raise UserError(f"{url}: {_reason(error)}") from error
+                    raise _refused(url, error) from error
             except (OSError, HTTPException, ValueError) as error:
                 raise _unreached(url, error) from error
             time.sleep(pause_s)
@@ -165,6 +165,14 @@ def _again_s(error: urllib.error.HTTPError) -> float | None:
     # The API sends Retry-After with 422 and 503 only if nothing was done. Do not repeat on 429.
     early = error.code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.UNPROCESSABLE_ENTITY)
     return float(retry_after) if early and retry_after.isascii() and retry_after.isdigit() else None
+
+
+def _refused(url: str, error: urllib.error.HTTPError) -> UserError:
+    """Return the error for a request that the server answered and refused."""
+    text = _reason(error)
+    # What is wrong with the request needs no address; who is asked matters if it may be the wrong one, or the token is.
+    told = error.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT) and " " in text
+    return UserError(text if told and not text.startswith(error.reason) else f"{url}: {text}")
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
@@ -235,10 +243,12 @@ def _settings(config: str | None, url: str | None) -> Settings | None:
     """Return the settings, or None if there are none and a URL was given. Raise UserError."""
     try:
         return read(find(config))
-    except UserError:
-        if config or not url:
+    except UserError as error:
+        if url and not config:
+            return None
+        if not isinstance(error, NoSettings):
             raise
-        return None
+        raise NoSettings(f"{error}\n  --url URL         asks a running Headgate, without settings") from None
 
 
 def _needed(settings: Settings | None) -> Settings:

@@ -27,7 +27,7 @@ _file = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 @click.command()
 @click.option("--config", metavar="FILE", help="The settings file.")
 @click.option("--url", help="URL of Headgate's pages and API. Default: from the settings.")
-@click.option("--tenant", help="The tenant of the project; not needed with --public-key.")
+@click.option("--tenant", help="The tenant; optional if there is only one, or with --public-key.")
 @click.option("--project", help="The project of the secret; not needed with --public-key.")
 @click.option(
     "--public-key",
@@ -54,10 +54,11 @@ def command(
     """Encrypt a value for a project, and print it as a secret for the project's configuration."""
     if public_key is not None:
         pem = public_key.read_text(errors="replace")
-    elif tenant and project:
-        pem = pages(config, url).text(f"/api/tenant/{quote(tenant, safe='')}/key/{quote(project)}.pub")
+    elif project:
+        at = pages(config, url)
+        pem = at.text(f"{at.of(tenant)}/key/{quote(project)}.pub")
     else:
-        raise click.UsageError("name the project with --tenant and --project, or give --public-key FILE")
+        raise click.UsageError("name the project with --project, or give --public-key FILE")
     plain = _plain(infile)
     try:
         # Editors and `echo` append a line break, which is hardly ever part of a password.
