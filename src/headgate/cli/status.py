@@ -16,7 +16,7 @@ from headgate.cli.identity.pages import pages
 from headgate.cli.terminal.screen import Block, Drawing, LiveDrawing, Terminal, TextTable
 from headgate.cli.terminal.text import Style, Text, joined
 from headgate.gate.builds.report import duration
-from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, StateShape, StatusShape
+from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, RefShape, StateShape, StatusShape
 
 INTERVAL_S = 0.5
 """Seconds between two requests for the status."""
@@ -95,14 +95,22 @@ def _item(item: ItemShape) -> tuple[Text, Text, Text]:
     style: Style = "red" if item.failing_reasons else "" if item.active and item.live else "dim"
     chain = "  └ " if item.item_ahead else "  ● "
     more = f" and {len(item.refs) - 1} more" if len(item.refs) > 1 else ""
-    name = Text(f"{chain}{ref.project} {ref.id or ref.ref}{more}", style)
+    name = Text(f"{chain}{ref.project} {_id(ref)}{more}", style)
     brief = len(item.jobs) > NAMED_MAX
     phase = Text(item.phase if item.live else "needed by the change below", "dim")
     jobs = joined((_job(job, brief) for job in item.jobs), " ") if item.jobs else phase
     if item.failing_reasons:
+        jobs = jobs if item.jobs else Text("")  # the reasons say more than the phase
         return name, jobs, Text("; ".join(item.failing_reasons), "red")
     left = f"about {duration(item.remaining_time)} left" if item.remaining_time else ""
     return name, jobs, Text(left, "dim")
+
+
+def _id(ref: RefShape) -> str:
+    """Return the id of a change; for a branch, a tag or another ref, its name and an abbreviated commit."""
+    if ref.patchset is not None or not ref.ref:
+        return ref.id or ref.ref
+    return f"{ref.ref.removeprefix('refs/').removeprefix('heads/')} {ref.id[:8]}".rstrip()
 
 
 def _job(job: JobShape, brief: bool) -> Text:

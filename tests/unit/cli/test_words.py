@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from headgate.cli.logs import TextFormatter
 from headgate.cli.status import _pipeline, unreachable
 from headgate.web.shapes import ItemShape, JobShape, PipelineShape, QueueShape, RefShape
@@ -35,6 +37,21 @@ def test_an_item_says_what_it_is_there_for() -> None:
     )
     assert "needed by the change below" in text and "‖ serves" in text and "merging" in text
     assert text.startswith("gone; retrying\n")
+
+
+def test_a_ref_is_shown_by_its_name_and_a_conflict_by_its_reason_alone() -> None:
+    ref = RefShape(
+        id="39eca47152199d88", ref="refs/heads/stable/1", url=None, project="api", project_canonical="h/api",
+        branch="stable/1", topic="", subject="", owner="",
+    )  # fmt: skip
+    change = msgspec.structs.replace(ref, id="x,39eca471", ref="refs/for/stable/1/x", patchset="39eca47152199d88")
+    nightly, failing = item("i1"), item("i2", phase="conflict")
+    text = printed(
+        msgspec.structs.replace(nightly, refs=(ref,)),
+        msgspec.structs.replace(failing, refs=(change,), failing_reasons=("it has a merge conflict",)),
+    )
+    assert "api stable/1 39eca471\n" in text and "api x,39eca471  " in text
+    assert "  it has a merge conflict\n" in text and "conflict  it" not in text
 
 
 def test_a_pipeline_that_lands_nothing_says_so() -> None:

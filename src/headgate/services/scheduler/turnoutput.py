@@ -363,10 +363,15 @@ def tell_of(actions: list[Action], after: State) -> None:
                 # People search the log for a change, so these lines carry its ids.
                 with about(change=item.change.id, item=item.id, buildset=work.buildset):
                     text = "passed; landing it" if isinstance(action, Land) else "will be tested"
-                    log.info("%s %s", item.change.id, text)
+                    log.info("%s %s", _name(item.change), text)
             case Record(item=item, result=result):
                 buildset = item.buildset.id if item.buildset else ""
                 with about(change=item.change.id, item=item.id, buildset=buildset):
-                    log.info("%s leaves: %s", item.change.id, result)
+                    log.info("%s leaves: %s", _name(item.change), result)
             case _:
                 pass
+
+
+def _name(change: Change) -> str:
+    """Return the id of a change with its project: people use one topic in several projects."""
+    return f"{change.id} of {change.project.partition('/')[2]}"
