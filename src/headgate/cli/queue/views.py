@@ -311,7 +311,13 @@ def dead(config: str, as_json: bool, queue: str, id: str | None) -> None:
 async def _dead(config: str, queue: str) -> list[Row]:
     async with operator(config) as at:
         return [
-            {"id": id, "partition": str(QueuePartition(d.queue, d.partition)), "tries": d.attempts, "error": d.error}
+            {
+                "id": id,
+                "partition": str(QueuePartition(d.queue, d.partition)),
+                "message": d.message_id,
+                "tries": d.attempts,
+                "error": d.error,
+            }
             async for id, d, _ in dead_letters(at, queue)
         ]
 

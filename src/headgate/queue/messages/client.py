@@ -284,7 +284,7 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
         ) from error
     if status < 300:
         return answer
-    text = msgspec.json.encode(answer.error_msg).decode()
+    text = _plain(answer.error_msg)
     if status == 404:
         raise messages.QueueGone(text)
     if status == 409:
@@ -297,6 +297,17 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
     if status in (400, 413):
         raise messages.PostRefused(text)
     raise messages.SourceDown(f"{url} returned status {status}: {text}")
+
+
+def _plain(said: object) -> str:
+    """Return what a server says is wrong as a line: `field: text` for each field, or JSON in any other form."""
+    if isinstance(said, dict) and said:
+        return "; ".join(f"{name}: {text if isinstance(text, str) else _json(text)}" for name, text in said.items())
+    return said if isinstance(said, str) else _json(said)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 async def _events(content: aiohttp.StreamReader) -> AsyncIterator[tuple[str, str]]:

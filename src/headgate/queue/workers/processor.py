@@ -127,9 +127,8 @@ class MessageProcessor:
         except PostRefused as refused:
             log.error("%s: giving up on message %s, without a dead letter: %s", partition, message.message_id, refused)
         self.figures.dead.labels(partition.queue).inc()
-        log.warning(
-            "%s: giving up on message %s after %s attempts: %s", partition, message.message_id, tally.recorded, why
-        )
+        count = "1 attempt" if tally.recorded == 1 else f"{tally.recorded} attempts"
+        log.warning("%s: giving up on message %s after %s: %s", partition, message.message_id, count, why)
         if self.failure is not None:
             await self._tell(self.failure, message, error)
 
