@@ -49,5 +49,14 @@ def listed(words: Sequence[str], most: int = 8) -> str:
     return f"{', '.join(words[: most - 1])} and {len(words) - most + 1:,} more"
 
 
+def yaml_fault(error: Exception) -> str:
+    """Return what is wrong with a YAML document, in one line, after the number of its line if that is known."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem, context = getattr(error, "problem", None), getattr(error, "context", None)
+    if mark is None or not problem:
+        return " ".join(str(error).split())
+    return f"line {mark.line + 1}: {problem}{f' {context}' if context else ''}"
+
+
 def _escaped(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()

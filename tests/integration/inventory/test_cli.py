@@ -78,6 +78,9 @@ async def test_an_inventory_can_be_managed_by_typing(tmp_path: Path) -> None:
         assert [one["name"] for one in found] == ["node1", "node3"]
         several = await shell("provider", "list", "-f", "location.rack_position=2", "-f", "name=node3")
         assert "node2" in several and "node3" in several and "node1" not in several
+        few = await shell("provider list --limit 2")
+        assert "node2" in few and "node3" not in few and "More providers match; only 2 are shown (--limit)." in few
+        assert "More providers" not in await shell("provider list --limit 3")
         assert await shell("provider", "set", "node2", "note=two words", "+odd", "%compute") == uuids[1]
         assert "two words" in await shell("provider", "list", "-f", "'note=two words' tag:odd !tag:compute")
         history = await shell("provider history node2")

@@ -70,7 +70,7 @@ def test_people_s_tables_are_read() -> None:
         ("json", "7", "f:1: expected a mapping"),
         ("json", '{"name": "a", "rack": 7}', "f:1: unknown key rack"),
         ("json", '{"name": "a", "tags": "b"}', "f:1: tags must be a list"),
-        ("yaml", "a: [", "this is not YAML"),
+        ("yaml", "a: [", "f: this is not YAML: line 2: did not find expected node content while parsing a flow node"),
         ("yaml", "!!python/object/apply:os.system [true]", "this is not YAML"),
         ("yaml", "- name: a\n- 7\n", "f: object 2: expected a mapping"),
     ],
@@ -83,8 +83,10 @@ def test_unreadable_rows_are_reported_with_their_line(format: str, text: str, wh
 
 def test_a_missing_format_is_demanded() -> None:
     assert bulk.format_of("a.CSV", "") == "csv" and bulk.format_of("-", "json") == "json"
-    with pytest.raises(UserError, match="--format csv or json or yaml"):
+    with pytest.raises(UserError, match=r"^standard input and output have no suffix; add --format csv or json or yaml"):
         bulk.format_of("-", "")
+    with pytest.raises(UserError, match=r"^a\.txt: the suffix names no known format"):
+        bulk.format_of("a.txt", "")
 
 
 def read(text: str, format: str) -> list[bulk.Row]:

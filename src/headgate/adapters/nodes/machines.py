@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from headgate.base.errors import CloudError, UserError
+from headgate.base.texts import yaml_fault
 from headgate.config.model import Nodeset
 from headgate.map.records import OwnMachine
 from headgate.ports.clouds import HOST_KEY_VARIABLE, Machine
@@ -229,7 +230,7 @@ def read_yaml(path: Path) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path}: this is not YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path}: this is not YAML: {yaml_fault(error)}") from error
 
 
 class LocalProvider:

@@ -17,6 +17,7 @@ import click
 import yaml
 
 from headgate.base.errors import UserError
+from headgate.base.texts import yaml_fault
 from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.documents import object_of
 from headgate.cli.inventory.objects import filtered, search, wanted
@@ -51,7 +52,10 @@ def format_of(file: str, given: str) -> str:
     """Return the given format, or that of the file's suffix. Raise UserError."""
     found = given or _SUFFIXES.get(Path(file).suffix.lower(), "")
     if not found:
-        raise UserError(f"{file}: the suffix names no known format; add --format {' or '.join(FORMATS)}")
+        what = (
+            "standard input and output have no suffix" if file == "-" else f"{file}: the suffix names no known format"
+        )
+        raise UserError(f"{what}; add --format {' or '.join(FORMATS)}")
     return found
 
 
@@ -134,7 +138,7 @@ def _yaml(source: IO[str], name: str, type: str) -> Iterator[Row]:
                 number += 1
                 yield _object(f"{name}: object {number}", one, type)
     except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{name}: this is not YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{name}: this is not YAML: {yaml_fault(error)}") from error
 
 
 def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:

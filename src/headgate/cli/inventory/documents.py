@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from headgate.base.errors import UserError
+from headgate.base.texts import yaml_fault
 from headgate.inventory import definitions
 from headgate.inventory.model import KIND, PROVIDER, Definition
 from headgate.inventory.names import Invalid
@@ -29,7 +30,7 @@ def read(file: str) -> tuple[str, dict[str, Any]]:  # YAML
     except UnicodeDecodeError as error:
         raise UserError(f"{name}: the file is not UTF-8 ({error.reason} at byte {error.start})") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{name}: this is not YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{name}: this is not YAML: {yaml_fault(error)}") from error
     if not isinstance(found, dict):
         raise UserError(f"{name}: expected a mapping, NAME: VALUE")
     return name, found

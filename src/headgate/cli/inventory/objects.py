@@ -10,6 +10,7 @@ import click
 
 from headgate.base.errors import UserError
 from headgate.base.texts import plain_json
+from headgate.cli.groups import CommandGroup
 from headgate.cli.inventory import calls, documents
 from headgate.cli.terminal.say import say
 from headgate.inventory.filters import Expression, PropertyFilter, parse
@@ -96,7 +97,7 @@ def find(client: calls.InventoryClient, type: str, named: str) -> pb.Object:
 def group(name: str, type: str, what: str) -> click.Group:
     """Return the commands for one type or, without a type, for all."""
 
-    @click.group(name, help=f"{what.capitalize()}: list, get, create, set, delete, history.")
+    @click.group(name, help=f"{what.capitalize()}: list, get, create, set, delete, history.", cls=CommandGroup)
     def commands() -> None:
         pass
 
@@ -113,7 +114,10 @@ def group(name: str, type: str, what: str) -> click.Group:
     def list_(
         address: calls.ServiceAddress, filters: tuple[str, ...], sort: tuple[str, ...], limit: int | None
     ) -> None:
-        found = list(search(address.open(), wanted(filters, type), sort, limit or 0))
+        found = list(search(address.open(), wanted(filters, type), sort, limit + 1 if limit else 0))
+        if limit and len(found) > limit:
+            del found[limit:]
+            say(f"More {what} match; only {limit} are shown (--limit).", err=True)
         if not sort and limit is None:  # the order of the store's index is meaningless to people
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
         calls.objects(address, found)

@@ -23,6 +23,7 @@ import yaml
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.errors import UserError
 from headgate.base.pipes import OutputTooLarge, communicate, put_down
+from headgate.base.texts import yaml_fault
 from headgate.ports.clouds import CloudUnavailable
 
 POD = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -156,7 +157,7 @@ class _Document:
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read: {error}") from error
         except yaml.YAMLError as error:
-            raise UserError(f"{file}: this is not YAML: {' '.join(str(error).split())}") from error
+            raise UserError(f"{file}: this is not YAML: {yaml_fault(error)}") from error
         if not isinstance(content, dict):
             raise UserError(f"{file} is not a kubeconfig: it has no clusters, users and contexts")
         return cls(file, content)
