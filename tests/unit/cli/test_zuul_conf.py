@@ -247,6 +247,8 @@ def test_the_page_says_what_differs(tmp_path: Path) -> None:
     told = page(settings(tmp_path, "[zookeeper]\nhosts=a\n[keystore]\npassword=x\n[connection g]\nbaseurl=/x\n"))
     for text in ("Headgate stores its files in", "below /headgate", "127.0.0.1 only", "keys import", "every 30 s"):
         assert text in told
+    old = page(settings(tmp_path, "[database]\ndburi = mysql+pymysql://zuul@localhost/zuul\n"))
+    assert "0 options work unchanged; not supported: 1, " in old and "Works unchanged" not in old
     assert "mysql" not in told and "PostgreSQL and SQLite" in page(
         settings(tmp_path, "[database]\ndburi = mysql+pymysql://zuul@localhost/zuul\n")
     )

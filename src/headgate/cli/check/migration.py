@@ -19,6 +19,7 @@ HEADINGS = {
     NEEDLESS: "Not needed, and ignored",
 }
 _OLD_DATABASES = ("mysql", "mariadb")
+OLD_DATABASE = "[database] dburi: Headgate supports PostgreSQL and SQLite only; name one of these, or remove the option"
 
 
 def is_of_the_reference(settings: Settings) -> bool:
@@ -33,15 +34,18 @@ def page(settings: Settings) -> str:
     lines += _block("Works unchanged", [f"[{section}] {', '.join(names)}" for section, names in taken.items()])
     lines += _block("Differs", list(_differences(settings)))
     for kind in (MISSING, INSTEAD, NEEDLESS):
-        lines += _block(HEADINGS[kind], _idle_lines([one for one in settings.idle if one.note.kind == kind]))
+        idle = _idle_lines([one for one in settings.idle if one.note.kind == kind])
+        old = [OLD_DATABASE] if kind == MISSING and _has_old_database(settings) else []
+        lines += _block(HEADINGS[kind], [*old, *idle])
     return "\n".join(lines).rstrip()
 
 
 def _counts(settings: Settings, taken: int) -> str:
     of = {kind: sum(one.note.kind == kind for one in settings.idle) for kind in (MISSING, INSTEAD, NEEDLESS)}
+    of[MISSING] += _has_old_database(settings)
     return (
-        f"{taken} options work unchanged, {of[MISSING]} are not supported, {of[INSTEAD]} are replaced by something "
-        f"else, {of[NEEDLESS]} are not needed"
+        f"{taken} options work unchanged; not supported: {of[MISSING]}, replaced by something else: {of[INSTEAD]}, "
+        f"not needed: {of[NEEDLESS]}"
     )
 
 
@@ -59,7 +63,14 @@ def _taken(settings: Settings) -> dict[str, list[str]]:
     found |= {f"auth {name}": list(options) for name, options in settings.authenticators.items() if options}
     # A zuul.conf may quote names of sections; the settings have them without quotes.
     idle = {(re.sub("[\"']", "", one.section), one.option) for one in settings.idle}
-    return {section: [name for name in names if (section, name) not in idle] for section, names in found.items()}
+    if _has_old_database(settings):
+        idle.add(("database", "dburi"))
+    taken = {section: [name for name in names if (section, name) not in idle] for section, names in found.items()}
+    return {section: names for section, names in taken.items() if names}
+
+
+def _has_old_database(settings: Settings) -> bool:
+    return settings.get("database", "dburi").startswith(_OLD_DATABASES)
 
 
 def _idle_lines(idle: Sequence[Idle]) -> list[str]:
@@ -102,8 +113,5 @@ def _keys_and_history(settings: Settings) -> Iterator[str]:
     """Yield how to migrate Zuul's keys and history."""
     if settings.get("keystore", "password"):
         yield "[keystore]: export the keys from Zuul, and run `headgate keys import FILE` to be able to decrypt secrets"
-    dburi = settings.get("database", "dburi")
-    if dburi.startswith(_OLD_DATABASES):
-        yield "[database] dburi: Headgate supports PostgreSQL and SQLite only; name one of these, or remove the option"
-    elif dburi:
+    if settings.get("database", "dburi") and not _has_old_database(settings):
         yield "[database]: the history starts empty, in Headgate's own tables next to those of Zuul"
