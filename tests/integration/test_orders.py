@@ -111,7 +111,7 @@ async def test_a_closed_gate_tests_tells_and_lands_once_it_is_opened(
     assert await client.asks("close", GATE) == {"landing": []}
     commit = await approved(repositories, "one")
     await client.item(running, "passed; lands once its queue is opened again")
-    note = await noted(repositories, commit, "All jobs passed.  The change lands once the closing ends")
+    note = await noted(repositories, commit, "All jobs passed. The change lands once the closing ends")
     assert "the pipeline gate was closed by token: the release is cut" in note
     shown = await client.pipeline("gate")
     assert shown["closed"] == "the pipeline gate was closed by token: the release is cut"

@@ -241,9 +241,9 @@ def reconfigure(
 ) -> None:
     """Reload the tenant file, or the configuration of PROJECTS of one tenant.
 
-    Every process adds the tenants and projects that are new in the file, and removes those that are missing.  A broken
-    file is rejected, and nothing changes.  With --tenant or PROJECTS, the command reloads the configuration of these
-    projects (default: all of the tenant) instead of the tenant file.  Headgate reloads pushed configuration
+    Every process adds the tenants and projects that are new in the file, and removes those that are missing. A broken
+    file is rejected, and nothing changes. With --tenant or PROJECTS, the command reloads the configuration of these
+    projects (default: all of the tenant) instead of the tenant file. Headgate reloads pushed configuration
     automatically; use this command only if you suspect that it missed something."""
     at = pages(config, url)
     if full and (tenant is not None or projects):
@@ -294,7 +294,7 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
 def close(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
     """Stop landing changes from PIPELINE until you open it again.
 
-    Changes still enter the pipeline and are tested.  After this command returns, only the changes that it lists can
+    Changes still enter the pipeline and are tested. After this command returns, only the changes that it lists can
     still land."""
     at = pages(config, url)
     body = {"pipeline": pipeline, "queue": queue, "reason": reason}

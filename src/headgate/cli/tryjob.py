@@ -70,14 +70,14 @@ Pieces = tuple[str, ...]
     "given",
     multiple=True,
     metavar="[PROJECT=]DIR",
-    help="A work tree to use for its project; repeatable.  Default: the current one.",
+    help="A work tree to use for its project; repeatable. Default: the current one.",
 )
-@click.option("--project", help="The project whose job to run.  Default: the project of the first work tree.")
+@click.option("--project", help="The project whose job to run. Default: the project of the first work tree.")
 @click.option(
     "--branch",
-    help="The target branch of the simulated change.  Default: the checked-out branch, if Headgate knows it.",
+    help="The target branch of the simulated change. Default: the checked-out branch, if Headgate knows it.",
 )
-@click.option("--pipeline", help="The pipeline.  Default: the first one in which the project runs the job.")
+@click.option("--pipeline", help="The pipeline. Default: the first one in which the project runs the job.")
 @click.option(
     "--data", multiple=True, metavar="KEY=VALUE", help="A value that an earlier job would return, as JSON; repeatable."
 )

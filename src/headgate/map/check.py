@@ -84,7 +84,7 @@ class TreeFindings:
         lines += [f"{f.path}: cannot be read: {f.why}" for f in self.undecodable]
         if every:
             lines += [f"{template}: no entry now" for template in self.unused]
-        lines.append(f"{len(self.alive)} of {len(self.seeds)} seed places alive")
+        lines.append(f"{len(self.alive)} of {len(self.seeds)} known places have entries")
         return "\n".join(lines)
 
 

@@ -50,7 +50,7 @@ def test_everybody_who_waits_gets_the_reason_once() -> None:
     play.act()
     for name in ("A", "B"):
         (note,) = notes(play, name)
-        assert note.startswith("All jobs passed.  The change lands once the closing ends: ")
+        assert note.startswith("All jobs passed. The change lands once the closing ends: ")
         assert (
             "the pipeline gate was closed by ada: the release is cut" in note and "- unit http://h/t/t/build/" in note
         )

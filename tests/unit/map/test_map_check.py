@@ -57,7 +57,7 @@ def test_what_is_in_its_place_is_no_finding():
         )
     )
     assert findings.good, findings.text()
-    assert f"{len(findings.alive)} of {len(findings.seeds)} seed places alive" in findings.text()
+    assert f"{len(findings.alive)} of {len(findings.seeds)} known places have entries" in findings.text()
 
 
 def test_a_value_in_pieces_is_read_completely():
@@ -135,7 +135,7 @@ def run(*words):
 def test_the_command_reads_a_store(tmp_path):
     file = tmp_path / "store"
     asyncio.run(written(file, [GATE.record.put(PIPELINE.type()), Append(MAP.nodepool.path, b"w me")]))
-    assert (looked := run("check", "--store", file)).exit_code == 0 and "seed places alive" in looked.output
+    assert (looked := run("check", "--store", file)).exit_code == 0 and "known places have entries" in looked.output
     assert "gate" in run("tree", "--store", file, "tenant/acme").output
     assert "nodepool" not in run("tree", "--store", file, "tenant").output
     assert run("tree", "--store", file, "tenant/nobody").exit_code == 1

@@ -26,7 +26,7 @@ from headgate.config.operator.model import ConfigErrors
     "work_trees",
     multiple=True,
     metavar="[PROJECT=]DIR",
-    help="Without --repos: a work tree that you edit; repeatable.  Default: the current one.",
+    help="Without --repos: a work tree that you edit; repeatable. Default: the current one.",
 )
 def command(given: ReadingOptions, work_trees: tuple[str, ...]) -> None:
     """Run a language server for editors, on standard input and output: it shows errors while you type, explains jobs,

@@ -62,7 +62,7 @@ def scheduler(config: str | None, verbose: bool) -> None:
 @_config
 @_verbose
 def merger(config: str | None, verbose: bool) -> None:
-    """Start a merger: it merges, inspects and pushes git commits.  Several mergers share the work."""
+    """Start a merger: it merges, inspects and pushes git commits. Several mergers share the work."""
     _start(config, verbose, "merger", _one("merger", add_merger))
 
 

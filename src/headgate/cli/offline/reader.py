@@ -190,7 +190,7 @@ def given(command: Callable[..., None]) -> Callable[..., None]:
             "--repos",
             type=click.Path(path_type=Path, exists=True, file_okay=False),
             help="Read repositories from this directory: DIR/<connection>/<project> or DIR/<project>, each a work "
-            "tree, a bare repository or a plain directory.  Connections need not be in the settings.",
+            "tree, a bare repository or a plain directory. Connections need not be in the settings.",
         ),
         click.option("--tenant", metavar="NAME", help="Use only this tenant."),
     ]

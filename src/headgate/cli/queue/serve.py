@@ -111,7 +111,7 @@ def _keys_of(settings: Settings, given: Mapping[str, list[str]] | None) -> Appli
 def serve(config: str | None, database: str | None, listen: str | None, keys: tuple[str, ...]) -> None:
     """Serve message queues over HTTP.
 
-    Without a key in the settings or on the command line, the server creates one, and stores it in state_dir.  It
+    Without a key in the settings or on the command line, the server creates one, and stores it in state_dir. It
     reloads keys from the settings when the file changes, and on SIGHUP.
     """
     set_up()

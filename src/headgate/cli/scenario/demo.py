@@ -51,7 +51,7 @@ GATE = "gate"
     help="gate: why gating matters; machines: new machines are burned in before builds get them (needs sshd).",
 )
 def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story: str) -> None:
-    """Play a scenario that shows what Headgate does.  The exit status is 0 only if everything is as expected."""
+    """Play a scenario that shows what Headgate does. The exit status is 0 only if everything is as expected."""
     check_git()
     if directory is not None:
         _check_empty(directory)

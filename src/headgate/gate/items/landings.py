@@ -222,7 +222,7 @@ def notify_of_wait(item: Item, closing: Closing | None, world: World, actions: l
     passed = buildset is not None and buildset.complete and not buildset.landing and lands(item, world)
     if not passed or item.held_ms == closing.since_ms:
         return item
-    note = text(item, "SUCCESS", world, f"All jobs passed.  The change lands once the closing ends: {closing.why}.")
+    note = text(item, "SUCCESS", world, f"All jobs passed. The change lands once the closing ends: {closing.why}.")
     for change in item.left:
         work = ReportRequest(change=change, pipeline=world.pipeline.name, note=note)
         id = item.named(change, "held", str(closing.since_ms))
