@@ -157,11 +157,15 @@ LOG = r"""async () => {
   const hits = [];
   await lines.find("ö 17", 0, (found) => hits.push(...found), () => true);
   await lines.have(1000, 1010);
+  const program = new Lines(range);
+  program.feed(new TextEncoder().encode(said("PRE-RUN START: [trusted : config/pre@master]") + said("ERROR: harmless here")
+    + said("PRE-RUN END: good [pre]") + said("RUN START: [untrusted : api/test@master]") + said("found 0 errors before")
+    + said("AssertionError: 6 != 5") + said("FAILED (failures=1)") + said("RUN END: exit status 1 [test]")));
   const many = new Lines(range);
   const end = said("POST-RUN START: [trusted : post.yaml]");
   many.feed(new TextEncoder().encode(said("TASK [again]").repeat(60000) + end));
   return { count: lines.count, failure: lines.at(lines.failure), hits: hits.length, asked: asked.length,
-    many: [many.count, many.steps.length, many.steps.at(-1).level],
+    program: program.at(program.failure), many: [many.count, many.steps.length, many.steps.at(-1).level],
     one: lines.at(1000), whole: text.split("\n")[1000], size: lines.bytes === bytes.length,
     steps: lines.steps.map(({ level, name, failed }) => `${level} ${name}${failed ? " failed" : ""}`) };
 }"""
@@ -173,6 +177,7 @@ def test_a_log_too_large_for_memory_is_read_again_in_ranges(headgate: Headgate, 
     told = page.evaluate(LOG)
     assert told["count"] == 9 + 5000 + 7 and told["size"]
     assert told["failure"].endswith("| node | UNREACHABLE: no route"), "neither what was ignored nor what came later"
+    assert told["program"].endswith("| AssertionError: 6 != 5"), "a program says why before it ends"
     assert told["hits"] == 1 + 10 + 100 and told["asked"] > 10
     assert told["one"] == told["whole"]
     assert told["many"] == [60001, 20001, 0], "what a job prints does not fill the memory of who reads it"

@@ -5,6 +5,10 @@ const STRIDE = 256, CACHE_BYTES = 48 << 20, DECODED = 64, STEPS_MAX = 20000, PHA
 /** @type {[RegExp, number][]} */
 const LEVELS = [[/^(?:PRE-|POST-|CLEANUP-)?RUN START: \[(?:\w+ : )?(.*)\]$/, 0], [/^PLAY \[(.*)\]$/, 1], [/^(?:CLEANUP )?(?:TASK|RUNNING HANDLER) \[(.*)\]$/, 2]];
 const ENDED = /^(?:PRE-|POST-|CLEANUP-)?RUN END: (?!good\b)/, FAILED = /^\S+ \| (?:FAILED|UNREACHABLE)\b(?! \(ignored\))/;
+// What a program prints about an error, as the executor recognises it for reports.
+const WORDED = /^E {3}|\b[A-Z]\w*(?:Error|Exception)\b|\b(?:ERROR|FAILED|FAIL|FATAL)\b|^not ok\b|\*\*\* /, NAMED = /\b(?:error|fatal|panic): /i;
+const HARMLESS = /\(ignored\)|\b(?:0 errors?|no errors?)\b/i, EXAMINED = 1000;
+const worded = (text) => (WORDED.test(text) || NAMED.test(text)) && !HARMLESS.test(text);
 
 export class Lines {
   bytes = 0;  // read so far
@@ -19,6 +23,7 @@ export class Lines {
   #newest = { n: -1, size: -1, lines: [] };
   #headed = new Map();  // line -> the step that begins there
   #suspect = -1;
+  #worded = -1;  // the first line of the phase that names an error
   #range; #most;
 
   constructor(range, most = CACHE_BYTES) { [this.#range, this.#most] = [range, most]; }  // (first byte, last byte) -> Uint8Array
@@ -73,12 +78,13 @@ export class Lines {
     } else if (ENDED.test(message)) {
       const phase = this.steps.findLast((one) => one.level === 0);
       if (phase) phase.failed = true;
-      if (this.failure < 0) this.failure = this.#suspect >= (phase?.line ?? 0) ? this.#suspect : line;
-    }
+      if (this.failure < 0) this.failure = [this.#suspect, this.#worded].find((one) => one >= (phase?.line ?? 0)) ?? line;
+    } else if (this.#worded < 0 && worded(message.slice(0, EXAMINED))) this.#worded = line;
     for (const [form, level] of LEVELS) {
       const name = form.exec(message)?.[1];
       if (name === undefined) continue;
       if (this.steps.length >= STEPS_MAX + (level ? 0 : PHASES_MORE)) return;  // limited, as a job may print any number of them
+      if (!level) this.#worded = -1;
       const step = { line, level, name: level ? name : message.split(" ")[0].toLowerCase() + (name ? ` · ${name}` : ""), failed: false };
       this.steps.push(step);
       this.#headed.set(line, step);
