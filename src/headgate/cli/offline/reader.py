@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 from msgspec.structs import replace
@@ -18,11 +18,13 @@ from msgspec.structs import replace
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.errors import UserError
+from headgate.base.texts import visible
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.repositories import Files, UnreadableRepository, place_of, read
 from headgate.cli.resources import connections, known_connections, tenant_text
 from headgate.cli.settings import find
 from headgate.cli.settings import read as read_settings
+from headgate.cli.terminal.say import say
 from headgate.config.budgets import DEFAULTS, Budgets
 from headgate.config.definitions import Branches
 from headgate.config.drivers import ANY, DRIVERS
@@ -43,6 +45,10 @@ class ReadingError(click.ClickException):
     """Report that nothing could be read, or that the requested job, graph or attribute does not exist."""
 
     exit_code = 2
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the error like those of all other commands."""
+        say(f"headgate: {visible(self.format_message())}", err=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ def test_a_project_is_suggested_by_its_last_name(offline):
     assert done.exit_code == 2 and "did you mean 'org/app' or 'other/app'?" in done.stderr
     done = offline(tenants=tenants).run("freeze", "--project", "hub/lip")
     assert "did you mean 'hub/lib'?" in done.stderr
+    assert "headgate: " in done.stderr and "Error: " not in done.stderr, "errors look as in all other commands"
 
 
 def test_what_is_defined_twice_says_where_first(offline):
