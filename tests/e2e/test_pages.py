@@ -158,8 +158,9 @@ LOG = r"""async () => {
   await lines.find("ö 17", 0, (found) => hits.push(...found), () => true);
   await lines.have(1000, 1010);
   const program = new Lines(range);
-  program.feed(new TextEncoder().encode(said("PRE-RUN START: [trusted : config/pre@master]") + said("ERROR: harmless here")
-    + said("PRE-RUN END: good [pre]") + said("RUN START: [untrusted : api/test@master]") + said("found 0 errors before")
+  program.feed(new TextEncoder().encode(said("PRE-RUN START: [trusted : config/pre@master]")
+    + said("ERROR: harmless here") + said("PRE-RUN END: good [pre]") + said("RUN START: [untrusted : api/test@master]")
+    + said("found 0 errors before")
     + said("AssertionError: 6 != 5") + said("FAILED (failures=1)") + said("RUN END: exit status 1 [test]")));
   const many = new Lines(range);
   const end = said("POST-RUN START: [trusted : post.yaml]");

@@ -99,7 +99,7 @@ def profiled(server: Server, place: Path, mode: int = 0o600) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "shown"),
+    ("status", "description", "shown"),
     [
         (404, "tenant one has no pipeline 'x'", "tenant one has no pipeline 'x'"),
         (409, "the changes are already at the head", "the changes are already at the head"),
@@ -107,8 +107,8 @@ def profiled(server: Server, place: Path, mode: int = 0o600) -> None:
         (401, "this token has expired", "http://127.0.0.1:9000/x: this token has expired"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said_without_its_address(status: int, said: str, shown: str) -> None:
-    url, body = "http://127.0.0.1:9000/x", io.BytesIO(json.dumps({"description": said}).encode())
+def test_a_refused_request_is_explained_without_its_address(status: int, description: str, shown: str) -> None:
+    url, body = "http://127.0.0.1:9000/x", io.BytesIO(json.dumps({"description": description}).encode())
     error = HTTPError(url, status, HTTPStatus(status).phrase, Message(), body)
     assert str(_refused(url, error)) == shown
 

@@ -171,8 +171,8 @@ def _refused(url: str, error: urllib.error.HTTPError) -> UserError:
     """Return the error for a request that the server answered and refused."""
     text = _reason(error)
     # What is wrong with the request needs no address; who is asked matters if it may be the wrong one, or the token is.
-    told = error.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT) and " " in text
-    return UserError(text if told and not text.startswith(error.reason) else f"{url}: {text}")
+    suffices = error.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT) and " " in text
+    return UserError(text if suffices and not text.startswith(error.reason) else f"{url}: {text}")
 
 
 def _reason(error: urllib.error.HTTPError) -> str:

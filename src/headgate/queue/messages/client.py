@@ -299,11 +299,11 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
     raise messages.SourceDown(f"{url} returned status {status}: {text}")
 
 
-def _plain(said: object) -> str:
+def _plain(reason: object) -> str:
     """Return what a server says is wrong as a line: `field: text` for each field, or JSON in any other form."""
-    if isinstance(said, dict) and said:
-        return "; ".join(f"{name}: {text if isinstance(text, str) else _json(text)}" for name, text in said.items())
-    return said if isinstance(said, str) else _json(said)
+    if isinstance(reason, dict) and reason:
+        return "; ".join(f"{name}: {text if isinstance(text, str) else _json(text)}" for name, text in reason.items())
+    return reason if isinstance(reason, str) else _json(reason)
 
 
 def _json(value: object) -> str:
