@@ -85,13 +85,9 @@ class ProjectPoll(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class ProjectLook:
-    """Query a project once. `more` is set if the query has not covered everything."""
+class PollScope(NamedTuple):
+    """Say what one query of a project covers, and what is known before it."""
 
-    asking: ProjectPoll
-    connection: str
-    engine: Callable[[], GitEngine]
     names: Names
     project: str
     """Canonical name of the project."""
@@ -99,8 +95,18 @@ class ProjectLook:
     hints: Sequence[Hint]
     full: bool
     """Whether to query the entire project rather than only hinted places."""
-    again: frozenset[int] = frozenset()
+    again: frozenset[int]
     """Changes whose last query failed: they come last, and another failure does not count against the forge."""
+
+
+@dataclass(slots=True)
+class ProjectLook:
+    """Query a project once. `more` is set if the query has not covered everything."""
+
+    asking: ProjectPoll
+    connection: str
+    engine: Callable[[], GitEngine]
+    scope: PollScope
     resting: frozenset[int] = frozenset()
     """Changes whose last query failed and that are not due yet; they are queried only if hinted at."""
     more: bool = False
@@ -126,16 +132,20 @@ class ProjectLook:
     async def sightings(self) -> AsyncIterator[Sighting]:
         """Yield what is new, and finally the hints that are thereby answered. Raise the errors of client and git."""
         # Orders come first, in a sighting of their own, so that a failing query does not keep a person waiting.
-        if any(hint.order for hint in self.hints):
+        if any(hint.order for hint in self.scope.hints):
             yield await self._orders()
-            self.hints = [hint for hint in self.hints if hint.order is None]
-        old = self.known.heads.get(self.project)
+            self.scope = self.scope._replace(hints=[hint for hint in self.scope.hints if hint.order is None])
+        old = self.scope.known.heads.get(self.scope.project)
         self._heads = dict(old or {})
         # Branches come before changes: the files of a change are computed against the current branch.
-        seen = await self._refs(old) if self.full or any(hint.ref for hint in self.hints) else None
-        if self.protection is not None and (self.full or self._rules_moved or self._heads.keys() != (old or {}).keys()):
+        seen = await self._refs(old) if self.scope.full or any(hint.ref for hint in self.scope.hints) else None
+        if self.protection is not None and (
+            self.scope.full or self._rules_moved or self._heads.keys() != (old or {}).keys()
+        ):
             protection, self.unseen = await self.protection()
-            seen = replace(seen or Sighting(), protections={self.project: protection} if protection is not None else {})
+            seen = replace(
+                seen or Sighting(), protections={self.scope.project: protection} if protection is not None else {}
+            )
         if seen is not None:
             yield seen
         change_states: list[ChangeState] = []
@@ -146,7 +156,7 @@ class ProjectLook:
             if len(change_states) >= BATCH_MAX:
                 yield Sighting(tuple(change_states), tuple(trigger_events))
                 change_states, trigger_events = [], []
-        answered = tuple(hint.id for hint in self.hints)
+        answered = tuple(hint.id for hint in self.scope.hints)
         if change_states or trigger_events or answered:
             yield Sighting(tuple(change_states), tuple(trigger_events), answered=answered)
 
@@ -154,16 +164,16 @@ class ProjectLook:
         """Return a sighting with the commands of people who may write, according to the forge; their hints name the
         person and the command."""
         found, answered = list[tuple[str, ButtonOrder]](), list[str]()
-        for hint in self.hints:
+        for hint in self.scope.hints:
             if hint.order is None:
                 continue
             answered.append(hint.id)
             if self.may_write is not None and await self.may_write(hint.order.who):
-                found.append((numbered(self.project, hint.number), hint.order))
+                found.append((numbered(self.scope.project, hint.number), hint.order))
             else:
                 log.info(
                     "%s: %s has no permission to remove anything from a pipeline there",
-                    self.project,
+                    self.scope.project,
                     line(hint.order.who, 100),
                 )
         return Sighting(orders=tuple(found), answered=tuple(answered))
@@ -171,19 +181,19 @@ class ProjectLook:
     @property
     def _rules_moved(self) -> bool:
         """Return whether a hint names no change, commit or ref, so that the rules, or anything else, may have moved."""
-        return any(not (hint.number or hint.commit or hint.ref) for hint in self.hints)
+        return any(not (hint.number or hint.commit or hint.ref) for hint in self.scope.hints)
 
     async def _refs(self, old: Mapping[str, str] | None) -> Sighting | None:
         """Compare branches and tags, as for plain git; return a sighting, or None if nothing moved."""
-        mirror = self.engine().mirror(self.project, self.connection)
+        mirror = self.engine().mirror(self.scope.project, self.connection)
         listing = await mirror.remote.listing(HEADS, TAGS)
         misfits = Misfits()
         for ref, why in listing.unreadable.items():
             misfits.add(ref, why)
-        seen = self.known.refs.get(self.project)
+        seen = self.scope.known.refs.get(self.scope.project)
         self._heads = {ref: commit for ref, commit in listing.refs.items() if ref.startswith(HEADS)}
         # Pass no known changes: changes have numbers here, so compare only branches and tags.
-        one = Look(self.connection, self.project, mirror, self.names, dict(listing.refs), {}, misfits)
+        one = Look(self.connection, self.scope.project, mirror, self.scope.names, dict(listing.refs), {}, misfits)
         found = await one.compare(old, seen, set(), {})
         self.more = one.more or one.late
         self.misfits = misfits.text
@@ -192,15 +202,15 @@ class ProjectLook:
         return replace(found, lingering={}, events=tuple(self._in_words(event) for event in found.events))
 
     async def _changes(self, *, first: bool) -> AsyncIterator[Found]:
-        own = of_project(self.known.change_states, self.project)
+        own = of_project(self.scope.known.change_states, self.scope.project)
         for change_state in own.values():
             if change_state.untold:
                 yield self._as_landed(change_state)
-        failed, before = 0, self.again | self.resting
+        failed, before = 0, self.scope.again | self.resting
         for number in await self._due(own):
-            was = self.known.change_states.get(numbered(self.project, str(number)))
+            was = self.scope.known.change_states.get(numbered(self.scope.project, str(number)))
             # The gate has landed it, but the forge may still show it as open; that answer must not reopen it.
-            if was is not None and (was.untold or (was.landed and not self.full)):
+            if was is not None and (was.untold or (was.landed and not self.scope.full)):
                 continue
             self.attempted.add(number)
             try:
@@ -220,22 +230,22 @@ class ProjectLook:
 
     async def _one(self, number: int, was: ChangeState | None, first: bool) -> Found | None:
         try:
-            return await self.asking.one(number, was, self._heads, first=first, urgent=not self.full)
+            return await self.asking.one(number, was, self._heads, first=first, urgent=not self.scope.full)
         except NotThere:
             return None  # it was transferred, or never existed
 
     async def _due(self, own: Mapping[str, ChangeState]) -> list[int]:
         """Return the numbers of changes that may have moved."""
-        found = {int(hint.number) for hint in self.hints if hint.number.isdecimal() and len(hint.number) < 10}
-        found |= self.again
-        commits = {hint.commit for hint in self.hints if hint.commit and not hint.number}
+        found = {int(hint.number) for hint in self.scope.hints if hint.number.isdecimal() and len(hint.number) < 10}
+        found |= self.scope.again
+        commits = {hint.commit for hint in self.scope.hints if hint.commit and not hint.number}
         found |= {int(s.change.number) for s in own.values() if s.open and s.change.commit in commits}
         if self._rules_moved:
             self.asking.forget_rules()
             found |= {int(s.change.number) for s in own.values() if s.open}
-        if self.full:
+        if self.scope.full:
             found |= await self._moved(own) - self.resting
-        return sorted(found, key=lambda number: (number in self.again | self.resting, number))
+        return sorted(found, key=lambda number: (number in self.scope.again | self.resting, number))
 
     async def _moved(self, own: Mapping[str, ChangeState]) -> set[int]:
         """Return the open changes that differ from their known states, and the changes that are no longer open."""

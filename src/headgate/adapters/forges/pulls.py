@@ -7,10 +7,10 @@ comment and review that were reported, and the time of the last update.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -208,6 +208,14 @@ def distinguished(updated: str, before: ReportMark, now_s: float) -> str:
         return updated
     known, _, number = before.updated.partition("~")
     return f"{updated}~{int(number) + 1 if known == updated and number else 0}"
+
+
+def has_moved(listed: Mapping[str, Any], known: ChangeState | None) -> bool:
+    """Return whether a pull request, as a list of GitHub or Gitea shows it, may differ from its known state."""
+    # Their times are whole seconds, so `updated_at` may miss a push, which the head shows.
+    if known is None or not known.open or known.details is None or known.change.commit != listed["head"]["sha"]:
+        return True
+    return bool(ReportMark.of(known.details.mark).updated != listed["updated_at"])
 
 
 def marked(pull: AnyPull, before: ReportMark) -> ReportMark:

@@ -9,13 +9,13 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pygit2
 
-from headgate.adapters.forges.poll import KnownChanges, ProjectLook
+from headgate.adapters.forges.poll import KnownChanges, PollScope, ProjectLook
 from headgate.adapters.forges.rest import ForgeDenied, NotLetIn, NotThere, Rejected
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.poll.names import Names
@@ -125,16 +125,7 @@ class _Seen:
 class PollSource(Protocol):
     """Declare how a driver queries its forge."""
 
-    async def look(
-        self,
-        project: str,
-        names: Names,
-        known: KnownChanges,
-        hints: Sequence[Hint],
-        *,
-        full: bool,
-        again: frozenset[int],
-    ) -> ProjectLook:
+    async def look(self, scope: PollScope) -> ProjectLook:
         """Return a query of a project, not started yet. Raise NotLetIn, ReporterAway, ForgeDenied."""
         ...
 
@@ -287,7 +278,7 @@ class Watching:
             now_s = time.monotonic()
             full = one.full_s <= now_s
             again = one.due(now_s) | one.unsettled
-            look = await self._source.look(one.project, names, known, hints, full=full, again=again)
+            look = await self._source.look(PollScope(names, one.project, known, hints, full, again))
             look.resting = frozenset(one.odd) - again
             source = (self._projects or {}).get(one.project)
             if source is None or not source.is_selective:

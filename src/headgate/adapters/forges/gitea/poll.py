@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -13,15 +13,13 @@ from msgspec.structs import replace
 from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, LABELS_MAX, STATUSES_MAX, ChangeStateReader
 from headgate.adapters.forges.gitea.client import GiteaClient
 from headgate.adapters.forges.gitea.pull import GiteaPull, look, rule_book
-from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words, in_turn, listed
-from headgate.adapters.forges.pulls import OLD_MS, ReportMark, marked
+from headgate.adapters.forges.poll import Found, Guarded, PollScope, ProjectLook, Words, in_turn, listed
+from headgate.adapters.forges.pulls import OLD_MS, ReportMark, has_moved, marked
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, ListTooLong, NotThere, Query, Rejected
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import Details, ForgeEvent, Vote
 from headgate.config.operator.model import Protection
 from headgate.gate.state.change import ChangeState
-from headgate.ports.forge import Hint
 
 WORDS = Words("pull request", ForgeEvent("pull_request", "closed"), ForgeEvent("push"))
 VOTERS_MAX = 50
@@ -54,20 +52,11 @@ class GiteaSource:
     turns: dict[str, int] = field(default_factory=dict)
     """Project -> number of the last unmoved change that was read in turn."""
 
-    async def look(
-        self,
-        project: str,
-        names: Names,
-        known: KnownChanges,
-        hints: Sequence[Hint],
-        *,
-        full: bool,
-        again: frozenset[int],
-    ) -> ProjectLook:
+    async def look(self, scope: PollScope) -> ProjectLook:
         """Start a poll of one project; see `forges.watch.PollSource`."""
-        asking = GiteaProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
+        asking = GiteaProjectPoll(self.client, self.stands, await self.client.us(), scope.project, self.turns)
         at = self.client.account.name
-        look = ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
+        look = ProjectLook(asking, at, self.engine, scope)
         look.protection = asking.protection
         return look
 
@@ -94,7 +83,7 @@ class GiteaProjectPoll:
         found: dict[int, bool] = {}
         query: Query = {"state": "open", "sort": "oldest"}
         async for page in self.client.pages(self.client.key, path, query, urgent=False):
-            found |= listed(page, "number", known, _differs)
+            found |= listed(page, "number", known, has_moved)
         return in_turn(found, self.turns, self.project)
 
     async def one(
@@ -119,12 +108,6 @@ class GiteaProjectPoll:
     def forget_rules(self) -> None:
         """Discard the cached rules; see `forges.poll.ProjectPoll`."""
         self.stands.forget_rules()
-
-
-def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    if known is None or not known.open or known.details is None or known.change.commit != there["head"]["sha"]:
-        return True
-    return bool(ReportMark.of(known.details.mark).updated != there["updated_at"])
 
 
 class GiteaStands(ChangeStateReader[GiteaPull]):

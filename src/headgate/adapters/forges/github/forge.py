@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
 import msgspec
 from msgspec import structs
 
-from headgate.adapters.forges.driver import BranchReader
+from headgate.adapters.forges.driver import BranchReader, RestDriver
 from headgate.adapters.forges.github.client import GitHubAccount, GitHubAppNotInstalled, GitHubClient, Tokens, account
 from headgate.adapters.forges.github.hook import hint, our_slug, place, verified
 from headgate.adapters.forges.github.poll import GitHubSource, GitHubStands
@@ -26,12 +26,10 @@ from headgate.adapters.git.command import RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.errors import UserError
-from headgate.config.operator.model import TenantProject
-from headgate.gate.state.change import Change, ChangeState, numbered
-from headgate.gate.state.works import Landing, LandRequest
+from headgate.gate.state.change import Change, ChangeState
 from headgate.map.outbox import OutboxMessage
-from headgate.ports.forge import Abilities, Hint, Ignored, MergeLanded, Misdelivered, NotLanded, Sighting
-from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered
+from headgate.ports.reporter import ReporterAway, ReportRefused
 
 log = logging.getLogger("headgate.github")
 
@@ -39,7 +37,6 @@ FAILED_MAX = 100
 """Maximum number of failed deliveries that are examined."""
 
 _NAME = r"(?!\.{1,2}/)[\w.-]{1,100}"
-_PULL = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
 
 CAN = Abilities(
     votes=True,
@@ -94,8 +91,10 @@ class Deliveries:
                 watching.stir(found)
 
 
-class GitHubForge:
+class GitHubForge(RestDriver):
     """Connect to one GitHub; see `ports.forge.Forge`."""
+
+    page = re.compile(rf"/({_NAME}/{_NAME})/pull/([0-9]{{1,9}})(?:$|[/?#].*)", re.ASCII)
 
     def __init__(
         self,
@@ -107,32 +106,14 @@ class GitHubForge:
     ) -> None:
         """Make a driver. For `lands`, see `ports.forge.Abilities`."""
         self.can = structs.replace(CAN, lands=lands)
-        self.name = client.account.name
         self._client, self._tokens = client, tokens
-        self._stands = GitHubStands(client, engine)
+        self._own, self._stands = GitHubTeller(client, tokens), GitHubStands(client, engine)
         # Only an app may read the log of its deliveries.
         hooked = client.account.app_id and client.account.webhook_token
         beside = Deliveries(client, tokens, every_s).look_into if hooked else None
-        self._watching = Watching(GitHubSource(client, tokens, engine, self._stands), every_s, beside)
-        self._teller = GitHubTeller(client, tokens)
-        self._lander = GitHubLander(client, tokens, BranchReader(engine, self.name))
-
-    def look_at(self, projects: Mapping[str, TenantProject]) -> None:
-        """Set the projects to watch; see `ports.forge.ForgeWatch`."""
-        self._watching.look_at(projects)
-
-    def sightings(
-        self,
-        known: Mapping[str, ChangeState],
-        heads: Mapping[str, Mapping[str, str]],
-        refs: Mapping[str, Mapping[str, str]],
-    ) -> AsyncIterator[Sighting]:
-        """Yield what is new at the watched projects; see `ports.forge.ForgeWatch`."""
-        return self._watching.sightings(known, heads, refs)
-
-    def stir(self, hint: Hint) -> None:
-        """Poll soon what a hint names; see `ports.forge.Forge`."""
-        self._watching.stir(hint)
+        watching = Watching(GitHubSource(client, tokens, engine, self._stands), every_s, beside)
+        lander = GitHubLander(client, tokens, BranchReader(engine, client.account.name))
+        super().__init__(client.account, client, watching, self._own, lander)
 
     def webhook(self, headers: Mapping[str, str], body: bytes) -> Hint | Ignored:
         """Verify a delivery and return its hint; see `ports.forge.Forge`."""
@@ -146,51 +127,31 @@ class GitHubForge:
         us = frozenset({slug, f"{slug}[bot]"} if slug else {login} if login else set())
         return hint(account, us, known, headers, body)
 
-    def named(self, url: str) -> str:
-        """Return the key of the change at a URL; see `ports.forge.Forge`."""
-        account = self._client.account
-        found = _PULL.fullmatch(account.below(url))
-        return numbered(account.canonical(found[1]), str(int(found[2]))) if found is not None else ""
-
-    async def look_up(self, key: str) -> ChangeState | None:
-        """Return the current state of a change from the forge; see `ports.forge.Forge`."""
-        project, _, number = key.rpartition("#")
+    async def now(self, project: str, number: int) -> ChangeState:
+        """Return the current state of a change; see `RestDriver`."""
         short = self._client.account.short(project)
-        if not number.isdecimal() or short == project:
-            return None
         try:
             who = await self._tokens.of(short)
-            pull = await look(self._client, who, short, int(number))
-            pull = replace(pull, rules_shown=self._tokens.reads_rules(short))
             us, none = await self._tokens.us(), dict[str, str]()
-            change_state, _ = await self._stands.of(who, project, pull, None, us, none, first=True)
-            return change_state
-        except (NotThere, GitHubAppNotInstalled, ForgeDenied):
-            return None
-        except Rejected as error:
-            raise ReportPutOff(f"{key} cannot be looked up: {error}") from error
+        except GitHubAppNotInstalled as error:
+            raise NotThere(str(error)) from error
+        pull = replace(await look(self._client, who, short, number), rules_shown=self._tokens.reads_rules(short))
+        change_state, _ = await self._stands.of(who, project, pull, None, us, none, first=True)
+        return change_state
 
     async def report(self, outgoing: OutboxMessage) -> None:
         """Report to the people at a change; see `ports.forge.Forge`."""
         try:
-            await self._teller.tell(outgoing)
+            await super().report(outgoing)
         except GitHubAppNotInstalled as error:
             raise ReportRefused(str(error)) from error
 
     async def conclude(self, change: Change, commit: str) -> None:
         """End a change that a push has landed; see `ports.forge.Shows`."""
         try:
-            await self._teller.conclude(change, commit)
+            await self._own.conclude(change, commit)
         except GitHubAppNotInstalled as error:
             raise ReportRefused(str(error)) from error
-
-    async def land(self, work: LandRequest, part: Landing) -> MergeLanded | NotLanded:
-        """Merge a change at the forge; see `ports.forge.Forge`."""
-        return await self._lander.land(work, part)
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._client.close()
 
 
 def connect(given: DriverOptions) -> Connected:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,15 +12,13 @@ from msgspec import structs
 from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, LABELS_MAX, STATUSES_MAX, ChangeStateReader
 from headgate.adapters.forges.github.client import GitHubClient, Tokens
 from headgate.adapters.forges.github.pull import GitHubPull, look
-from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words
-from headgate.adapters.forges.pulls import ReportMark, marked
+from headgate.adapters.forges.poll import Found, Guarded, PollScope, ProjectLook, Words
+from headgate.adapters.forges.pulls import ReportMark, has_moved, marked
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Query, Rejected
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import Details, ForgeEvent, Rule, Vote
 from headgate.config.operator.model import Protection
 from headgate.gate.state.change import ChangeState
-from headgate.ports.forge import Hint
 
 PAGES_MAX = 100
 """Maximum number of pages of branches, with 100 branches each."""
@@ -85,23 +83,14 @@ class GitHubSource:
     engine: Callable[[], GitEngine]
     stands: GitHubStands
 
-    async def look(
-        self,
-        project: str,
-        names: Names,
-        known: KnownChanges,
-        hints: Sequence[Hint],
-        *,
-        full: bool,
-        again: frozenset[int],
-    ) -> ProjectLook:
+    async def look(self, scope: PollScope) -> ProjectLook:
         """Start a poll of one project; see `forges.watch.PollSource`."""
-        key = await self.tokens.of(self.client.account.short(project))
-        asking = GitHubProjectPoll(self.client, self.stands, key, await self.tokens.us(), project)
+        key = await self.tokens.of(self.client.account.short(scope.project))
+        asking = GitHubProjectPoll(self.client, self.stands, key, await self.tokens.us(), scope.project)
         at = self.client.account.name
-        look = ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
+        look = ProjectLook(asking, at, self.engine, scope)
         look.protection, look.may_write = asking.protection, asking.may_write
-        asking.reads_rules = self.tokens.reads_rules(self.client.account.short(project))
+        asking.reads_rules = self.tokens.reads_rules(self.client.account.short(scope.project))
         look.hidden = "" if asking.reads_rules else HIDDEN
         return look
 
@@ -131,7 +120,7 @@ class GitHubProjectPoll:
         # Sort by creation: sorted by update, changes would shift between pages while they are read.
         query: Query = {"state": "open", "sort": "created", "direction": "asc"}
         async for page in self.client.pages(self.key, path, query, urgent=False):
-            found |= {int(one["number"]): _differs(one, known.get(int(one["number"]))) for one in page}
+            found |= {int(one["number"]): has_moved(one, known.get(int(one["number"]))) for one in page}
         return found
 
     async def one(
@@ -161,13 +150,6 @@ class GitHubProjectPoll:
     def forget_rules(self) -> None:
         """Discard the cached rules; see `forges.poll.ProjectPoll`."""
         self.stands.forget_rules()
-
-
-def _differs(there: Mapping[str, Any], known: ChangeState | None) -> bool:
-    # GitHub's times are whole seconds, so `updated_at` may miss a push, which the head shows.
-    if known is None or not known.open or known.details is None or known.change.commit != there["head"]["sha"]:
-        return True
-    return bool(ReportMark.of(known.details.mark).updated != there["updated_at"])
 
 
 class GitHubStands(ChangeStateReader[GitHubPull]):

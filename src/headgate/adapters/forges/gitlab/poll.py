@@ -7,7 +7,7 @@ comment that was reported, and the time of the last update.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,18 @@ from msgspec.structs import replace
 
 from headgate.adapters.forges.gitlab.client import GitLabClient, People
 from headgate.adapters.forges.gitlab.request import GitLabMergeRequest, look, rule_book
-from headgate.adapters.forges.poll import Found, Guarded, KnownChanges, ProjectLook, Words, listed
+from headgate.adapters.forges.poll import Found, Guarded, PollScope, ProjectLook, Words, listed
 from headgate.adapters.forges.pulls import OLD_MS, cut
 from headgate.adapters.forges.rest import ListTooLong, Query
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.names import HEADS, Names
+from headgate.adapters.git.poll.names import HEADS
 from headgate.adapters.git.series import few, files
 from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.config.forges.facts import Details, ForgeAccount, ForgeEvent, Vote
 from headgate.config.operator.model import Protection
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
-from headgate.ports.forge import Hint
 
 TITLE_MAX = 500
 OPEN = frozenset({"opened", "locked"})
@@ -241,20 +240,11 @@ class GitLabSource:
     engine: Callable[[], GitEngine]
     stands: GitLabChangeStateReader
 
-    async def look(
-        self,
-        project: str,
-        names: Names,
-        known: KnownChanges,
-        hints: Sequence[Hint],
-        *,
-        full: bool,
-        again: frozenset[int],
-    ) -> ProjectLook:
+    async def look(self, scope: PollScope) -> ProjectLook:
         """Start a poll of one project; see `forges.watch.PollSource`."""
-        asking = GitLabProjectPoll(self.client, self.stands, await self.people.us(), project)
+        asking = GitLabProjectPoll(self.client, self.stands, await self.people.us(), scope.project)
         connection = self.client.account.name
-        look = ProjectLook(asking, connection, self.engine, names, project, known, hints, full, again)
+        look = ProjectLook(asking, connection, self.engine, scope)
         look.protection = asking.protection
         return look
 

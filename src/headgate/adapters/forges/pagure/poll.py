@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -13,15 +13,13 @@ from msgspec import structs
 from headgate.adapters.forges.changestate import FRESH_S, KNOWN_MAX, STATUSES_MAX, ChangeStateReader
 from headgate.adapters.forges.pagure.client import PagureClient
 from headgate.adapters.forges.pagure.pull import MERGES, PagurePull, look, moment
-from headgate.adapters.forges.poll import Found, KnownChanges, ProjectLook, Words, in_turn, listed
+from headgate.adapters.forges.poll import Found, PollScope, ProjectLook, Words, in_turn, listed
 from headgate.adapters.forges.pulls import ReportMark, Spoken, marked
 from headgate.adapters.forges.rest import ForgeDenied, ForgeKey, NotThere, Rejected
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.git.poll.names import Names
 from headgate.config.forges.facts import Details, ForgeEvent, Rule, Vote
 from headgate.gate.state.change import ChangeState
-from headgate.ports.forge import Hint
 
 T = TypeVar("T")
 
@@ -56,20 +54,11 @@ class PagureSource:
     turns: dict[str, int] = field(default_factory=dict)
     """Project -> number of the last unmoved change that was read in turn."""
 
-    async def look(
-        self,
-        project: str,
-        names: Names,
-        known: KnownChanges,
-        hints: Sequence[Hint],
-        *,
-        full: bool,
-        again: frozenset[int],
-    ) -> ProjectLook:
+    async def look(self, scope: PollScope) -> ProjectLook:
         """Start a poll of one project; see `forges.watch.PollSource`."""
-        asking = PagureProjectPoll(self.client, self.stands, await self.client.us(), project, self.turns)
+        asking = PagureProjectPoll(self.client, self.stands, await self.client.us(), scope.project, self.turns)
         at = self.client.account.name
-        return ProjectLook(asking, at, self.engine, names, project, known, hints, full, again)
+        return ProjectLook(asking, at, self.engine, scope)
 
     def refused(self, project: str) -> None:
         """Discard refused credentials; see `forges.watch.PollSource`."""
