@@ -1,7 +1,7 @@
 """Define the tree of errors, and report to people what is wrong in one line.
 
-`HeadgateError` is above every error that Headgate defines, except those that callers catch as a built-in error
-(`ValueError`, `LookupError`, `OSError`) and the signals of job authors in `queueing`.
+`HeadgateError` is above every error that Headgate defines, except the signals of job authors: those in `queueing`, and
+`JobExit`. An error that callers catch as a `ValueError`, `LookupError` or `OSError` derives from both.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Implement the commands: the only place that reads arguments and the environment."""
+"""Implement the commands: the only place that reads their arguments and the settings."""

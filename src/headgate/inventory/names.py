@@ -6,6 +6,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
+from headgate.base.errors import HeadgateError
 from headgate.inventory.model import Object
 
 NAME_SIZE_MAX_BYTES = 255
@@ -19,7 +20,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
 _NUMBERS_CACHED_MAX = 10_000
 
 
-class Invalid(ValueError):
+class Invalid(HeadgateError, ValueError):
     """Report a request that is invalid whatever the state; the text says what is wrong and what would be right."""
 
 

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.recipes import blob
 from headgate.recipes.codec import decode, encode
 from headgate.store.types import Delete, Op, Put
@@ -19,7 +20,7 @@ R = TypeVar("R")
 D = TypeVar("D", bound="Dir")
 
 
-class Undecodable(ValueError):
+class Undecodable(HeadgateError, ValueError):
     """Report a value that does not match the declaration of its place."""
 
     def __init__(self, path: str, why: str) -> None:

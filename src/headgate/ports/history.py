@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.gate.state.returns import Course, FileComment
 from headgate.map.records import Finished, HandAction
 from headgate.ports.statistics import Flakiness, Span, Throughput, ThroughputOverTime
@@ -20,11 +21,11 @@ LOOKED_AT_MAX = 20_000
 """Limit on the rows that one answer sums up."""
 
 
-class HistoryUnavailable(OSError):
+class HistoryUnavailable(HeadgateError, OSError):
     """Report that the history cannot be read or written now; existing records are not lost."""
 
 
-class HistoryRefused(ValueError):
+class HistoryRefused(HeadgateError, ValueError):
     """Report that the database rejects a record and always will."""
 
 

@@ -23,7 +23,7 @@ class LogStoreError(HeadgateError):
     to users."""
 
 
-class NotStored(LookupError):
+class NotStored(HeadgateError, LookupError):
     """Report that nothing is stored under this key."""
 
 

@@ -12,7 +12,7 @@ from headgate.queueing.message import Message
 from headgate.queueing.partitions import QueuePartition
 
 
-class SourceDown(OSError):
+class SourceDown(HeadgateError, OSError):
     """Report that the server gave no answer or an invalid one; a message may have been posted nevertheless."""
 
 
@@ -25,15 +25,15 @@ class QueueFull(SourceDown):
         """Seconds after which the request may be repeated."""
 
 
-class QueueGone(LookupError):
+class QueueGone(HeadgateError, LookupError):
     """Report that the server has no such queue."""
 
 
-class LeaseGone(LookupError):
+class LeaseGone(HeadgateError, LookupError):
     """Report that the lease expired, was released, or belongs to another worker: nothing was written."""
 
 
-class PostRefused(ValueError):
+class PostRefused(HeadgateError, ValueError):
     """Report that the server rejects this message and always will."""
 
 

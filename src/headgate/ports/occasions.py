@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import NamedTuple, Protocol
 
+from headgate.base.errors import HeadgateError
 from headgate.config.model import TriggerFilter
 from headgate.gate.state.change import EventKind, Occasion
 
 
-class SourceUnavailable(OSError):
+class SourceUnavailable(HeadgateError, OSError):
     """Report that the source does not answer; a later call may succeed."""
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headgate.base.errors import HeadgateError
 from headgate.map.outbox import OutboxMessage
 
 
-class ReporterAway(OSError):
+class ReporterAway(HeadgateError, OSError):
     """Report that the receiver of reports does not answer, or accepts none now; all its reports wait. The report that
     was sent may have been delivered."""
 
@@ -19,11 +20,11 @@ class ReporterAway(OSError):
         """Whether this concerns one project only, as far as is known."""
 
 
-class ReportPutOff(OSError):
+class ReportPutOff(HeadgateError, OSError):
     """Report that this report is not accepted now; others may be."""
 
 
-class ReportRefused(ValueError):
+class ReportRefused(HeadgateError, ValueError):
     """Report that this report will never be accepted."""
 
 

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.base.zstd import compress, decompress
 from headgate.store.types import Entry
 
@@ -39,7 +40,7 @@ _reported: set[tuple[str, int]] = set()
 """Path and version of each record that the log has already reported as unreadable."""
 
 
-class Newer(ValueError):
+class Newer(HeadgateError, ValueError):
     """Report a record that a newer program wrote."""
 
 

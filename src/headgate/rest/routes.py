@@ -9,6 +9,8 @@ from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 from starlette.requests import HTTPConnection
 
+from headgate.base.errors import HeadgateError
+
 H = TypeVar("H")
 
 Function = Callable[..., Awaitable[Any]]
@@ -90,7 +92,7 @@ def websocket(path: str | Sequence[str], **options: Unpack[RouteOptions]) -> Dec
     return route(path, (), **options)
 
 
-class BadTemplate(ValueError):
+class BadTemplate(HeadgateError, ValueError):
     """Report a template that cannot be served, or that two handlers would answer."""
 
 

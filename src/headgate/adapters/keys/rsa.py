@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from headgate.base.errors import HeadgateError
 from headgate.gate.state.returns import Sealed
 
 KEY_SIZE_BITS = 4_096
@@ -22,11 +23,11 @@ _OVERHEAD_BYTES = 2 * hashlib.sha1().digest_size + 2
 NONCE_SIZE_BYTES = 12
 
 
-class BadKey(ValueError):
+class BadKey(HeadgateError, ValueError):
     """Report that a string is not a key, or that the password does not open it."""
 
 
-class Unopenable(ValueError):
+class Unopenable(HeadgateError, ValueError):
     """Report that none of the keys decrypts a value, or that the value is damaged."""
 
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from headgate.base.errors import ConfigurationError
+
 HUB = "docker.io"
 PUBLIC = (
     "docker.io/* ghcr.io/* quay.io/* gcr.io/* mcr.microsoft.com/* public.ecr.aws/* registry.fedoraproject.org/* "
@@ -23,7 +25,7 @@ _NAME = re.compile(
 )
 
 
-class BadImageName(ValueError):
+class BadImageName(ConfigurationError, ValueError):
     """Report an invalid image name. The text is shown to the user."""
 
 

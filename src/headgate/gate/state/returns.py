@@ -8,6 +8,7 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.base.texts import line, visible
 
 DATA_SIZE_MAX_BYTES = 256_000
@@ -38,7 +39,7 @@ Line = Annotated[int, msgspec.Meta(ge=0, le=LINE_MAX)]
 """A line of a file; 0 means the whole file."""
 
 
-class Unfit(ValueError):
+class Unfit(HeadgateError, ValueError):
     """Report that the data that a job returned is invalid. The message is for the job's author."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import apsw
 
-from headgate.base.errors import UserError
+from headgate.base.errors import HeadgateError, UserError
 from headgate.base.private import private_file
 
 Row = tuple[Any, ...]  # columns of several types
@@ -109,7 +109,7 @@ class PartitionGrowth:
         self._more.clear()
 
 
-class DatabaseDown(OSError):
+class DatabaseDown(HeadgateError, OSError):
     """Report that the database failed: nothing of the transaction took effect or, if the connection broke, perhaps
     all of it."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.queue.messages import queues
 from headgate.queue.messages.database import Database, DataRefused, Row
 from headgate.queue.messages.posts import MessagePost, post_group
@@ -25,7 +26,7 @@ PLACE = "queue = ? and crew = ? and partition = ?"
 _VANISHED = "Vanished: its lease expired each time before its job had ended"
 
 
-class LeaseLost(LookupError):
+class LeaseLost(HeadgateError, LookupError):
     """Report that the lease expired, was given back, or belongs to another worker: nothing was written."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.queue.messages import later, queues, records
 from headgate.queue.messages.bounds import PartitionRoom
 from headgate.queue.messages.database import Database, Row
@@ -260,7 +261,7 @@ def _write(
         database.notify(payload)
 
 
-class Overloaded(OSError):
+class Overloaded(HeadgateError, OSError):
     """Report that the database receives more than it can handle; try again later."""
 
 

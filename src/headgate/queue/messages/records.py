@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.queueing.ids import make_id
 from headgate.queueing.partitions import TTL_MAX_S
 
@@ -26,15 +27,15 @@ COUNT_MAX = 100_000
 """Number up to which messages are counted; above it, answers say "at least"."""
 
 
-class NoQueue(LookupError):
+class NoQueue(HeadgateError, LookupError):
     """Report that there is no queue of this name."""
 
 
-class KeyReused(ValueError):
+class KeyReused(HeadgateError, ValueError):
     """Report that the Idempotency-Key was used for a different request."""
 
 
-class PartitionFull(ValueError):
+class PartitionFull(HeadgateError, ValueError):
     """Report that there is no room now, or that posts come too fast."""
 
     def __init__(self, why: str, again_s: float) -> None:
@@ -42,7 +43,7 @@ class PartitionFull(ValueError):
         self.again_s = again_s
 
 
-class InvalidPost(ValueError):
+class InvalidPost(HeadgateError, ValueError):
     """Report an invalid post; `fields` maps each field to what is wrong with it."""
 
     def __init__(self, fields: dict[str, str]) -> None:

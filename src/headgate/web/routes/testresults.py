@@ -13,6 +13,7 @@ from xml.parsers import expat
 
 import msgspec
 
+from headgate.base.errors import HeadgateError
 from headgate.ports.history import PastBuild
 from headgate.ports.logstore import LogStoreError, NotStored
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, get
@@ -43,7 +44,7 @@ KINDS = frozenset({"junit", "unittest", "unit_test_report", "xunit"})
 _WORSE = ("failed", "error")
 
 
-class Malformed(ValueError):
+class Malformed(HeadgateError, ValueError):
     """Report that a file is not JUnit XML, or exceeds a bound."""
 
 

@@ -14,6 +14,7 @@ import msgspec
 from headgate.adapters.forges.gerrit import entities
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.rest import forge_trust
+from headgate.base.errors import ForgeError
 from headgate.base.texts import line
 
 CALL_MAX_S = 30.0
@@ -38,7 +39,7 @@ FULL = (*BRIEF, "CURRENT_FILES", "MESSAGES", "SUBMITTABLE")
 T = TypeVar("T")
 
 
-class GerritAway(OSError):
+class GerritAway(ForgeError, OSError):
     """Report that Gerrit does not answer now; a later call may succeed."""
 
     def __init__(self, why: str, wait_s: float = 0.0) -> None:
@@ -47,7 +48,7 @@ class GerritAway(OSError):
         """How long the server asks to wait, in seconds."""
 
 
-class GerritRefused(ValueError):
+class GerritRefused(ForgeError, ValueError):
     """Report that Gerrit understands a request and refuses it."""
 
     def __init__(self, status: int, why: str) -> None:

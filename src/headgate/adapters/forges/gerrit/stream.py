@@ -17,6 +17,7 @@ import msgspec
 
 from headgate.adapters.forges.gerrit.entities import StreamEvent
 from headgate.adapters.forges.gerrit.server import Server
+from headgate.base.errors import ForgeError
 from headgate.base.pipes import ends, put_down
 from headgate.base.tasks import end
 from headgate.base.texts import line
@@ -35,7 +36,7 @@ _NOISE = ("ref-replicat", "ref-replication-", "fetch-ref-", "cache-eviction")
 """Prefixes of the types of events that are not about changes."""
 
 
-class StreamDead(OSError):
+class StreamDead(ForgeError, OSError):
     """Report that the stream has ended, with a readable reason."""
 
 

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from headgate.base.errors import ExecutionError
+
 SIZE_MAX_BYTES = 100_000
 STEPS_MAX = 100
 VARIABLES_SIZE_MAX = 65_536
@@ -21,7 +23,7 @@ _VARIABLE = re.compile(
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class BadFile(ValueError):
+class BadFile(ExecutionError, ValueError):
     """Report an error in the file, with its line; the message is shown to users."""
 
 
