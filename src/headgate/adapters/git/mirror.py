@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from headgate.adapters.git.command import GitError, GitImpossible, git, is_damage
 from headgate.adapters.git.fetch import FIRST_MAX_S, Refusals, fetch
 from headgate.adapters.git.merge import merge
-from headgate.adapters.git.objects import IDENTITY, Opened, Original, Parts, parts, signature, texts
+from headgate.adapters.git.objects import IDENTITY, Opened, Original, Parts, parts, signature, texts, too_wide
 from headgate.adapters.git.objects import commit as commit_bytes
 from headgate.adapters.git.remote import Remote
 from headgate.base.tasks import with_place
@@ -240,6 +240,8 @@ class MirrorRepository:
         """Return the tree of a commit. Raise GitImpossible."""
         tree = self.parts(commit).tree
         try:
+            if why := too_wide(self.repository.odb, tree):
+                raise GitImpossible(("cat-file",), 1, f"commit {commit} cannot be read: {why}")
             found = self.repository[tree]
         except (KeyError, pygit2.GitError, ValueError) as error:
             raise _unread(commit, error) from error

@@ -7,6 +7,7 @@ must verify who wrote a line, since anybody who may push the ref may write anyth
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Collection, Iterator
@@ -16,6 +17,8 @@ import pygit2
 from headgate.adapters.git.command import GitError, GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
 
+log = logging.getLogger("headgate.git")
+
 NOTES = "refs/notes/headgate"
 _HEADING = re.compile(r"^Headgate \((.+)\):$", re.MULTILINE)
 _LANDED = re.compile(r"^Landed on (.+) as ([0-9a-f]{40,64})$", re.MULTILINE)
@@ -23,7 +26,7 @@ _OURS = re.compile(r"^(?=Headgate \(|Landed on )", re.MULTILINE)
 """Beginnings of lines that readers of notes interpret."""
 REVIEW_NOTES = "refs/notes/headgate-review"
 NOTE_MAX_BYTES = 2 * 2**20
-"""Size of the remarks on one commit; a larger note is not read."""
+"""Size of the report or the remarks on one commit; a larger note is not read."""
 LINE_MAX_BYTES = 64_000
 READ_MAX_BYTES = 4 * 2**20
 """Size of one answer."""
@@ -62,7 +65,7 @@ async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -
 
     def found() -> dict[str, str]:
         tree = tree_of(mirror, notes)
-        return {commit: note for commit in commits if (note := _read(tree, commit))}
+        return {commit: note for commit in commits if (note := _read(mirror, tree, commit))}
 
     return await asyncio.to_thread(found)
 
@@ -73,12 +76,24 @@ async def _bring(mirror: MirrorRepository, ref: str, notes: str) -> None:
 
 
 def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
-    """Return the tree of the notes; None if there are none. Raise GitImpossible."""
-    return mirror.tree(notes) if notes else None
+    """Return the tree of the notes; None if there are none, or if the ref names something that has no notes: whoever
+    may push the ref must not be able to stop landings, which write notes."""
+    try:
+        return mirror.tree(notes) if notes else None
+    except GitImpossible as error:
+        log.warning("%s: the notes at %s cannot be read, and are begun anew: %s", mirror.remote.url, notes, error)
+        return None
 
 
-def _read(tree: pygit2.Tree | None, commit: str) -> str:
-    return "" if tree is None else "\n".join(blob.data.decode(errors="replace") for blob in _blobs(tree, commit))
+def _read(mirror: MirrorRepository, tree: pygit2.Tree | None, commit: str) -> str:
+    """Return the note of a commit, without parts that are too large. Raise KeyError, pygit2.GitError."""
+    blobs = [] if tree is None else [blob for blob in _blobs(tree, commit) if _size(mirror, blob) <= NOTE_MAX_BYTES]
+    return "\n".join(blob.data.decode(errors="replace") for blob in blobs)
+
+
+def _size(mirror: MirrorRepository, blob: pygit2.Blob) -> int:
+    """Return the size of a note. The header tells it without reading the note."""
+    return int(mirror.repository.odb.read_header(blob.id)[1])
 
 
 def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
@@ -92,13 +107,13 @@ def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
 
 def _annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str) -> str:
     old = tree_of(mirror, notes)
-    before = _read(old, commit)
+    before = _read(mirror, old, commit)
     after = _with_section(before, pipeline, text)
     if after == before:
         return notes
     repository = mirror.repository
     tree = with_note(repository, old, commit, repository.create_blob(after.encode(errors="replace")))
-    return mirror.write(str(tree), (notes,) if notes else (), int(time.time()), b"Notes added by Headgate\n")
+    return mirror.write(str(tree), (notes,) if old is not None else (), int(time.time()), b"Notes added by Headgate\n")
 
 
 def with_note(
@@ -149,8 +164,7 @@ def _read_remarks(
     for commit in commits:
         lines = dict[str, None]()
         for blob in _blobs(tree, commit):
-            # The header tells the size without reading the note.
-            size = int(mirror.repository.odb.read_header(blob.id)[1])
+            size = _size(mirror, blob)
             if size > min(left, NOTE_MAX_BYTES):
                 unread.append(commit)
                 continue
@@ -183,5 +197,9 @@ def _with_remark(mirror: MirrorRepository, notes: str, commit: str, line: str) -
         why = f"the remarks on {commit[:12]} have reached their limit of {NOTE_MAX_BYTES // 2**20} MB"
         raise GitImpossible(("notes",), 1, f"{why}; propose a new patchset")
     repository = mirror.repository
-    tree = with_note(repository, tree_of(mirror, notes), commit, repository.create_blob(text))
-    return mirror.write(str(tree), (notes,) if notes else (), int(time.time()), b"A remark added by Headgate\n")
+    old = tree_of(mirror, notes)
+    tree, parents = (
+        with_note(repository, old, commit, repository.create_blob(text)),
+        (notes,) if old is not None else (),
+    )
+    return mirror.write(str(tree), parents, int(time.time()), b"A remark added by Headgate\n")

@@ -30,6 +30,11 @@ _ENCODINGS = re.compile(
     r"|iso-2022-(jp|kr)|gb2312|gbk|gb18030|big5(-?hkscs)?|tis-620"
 )
 """Encodings that are decoded; Python's other codecs do not decode text, fail in unusual ways, or are slow."""
+TREE_MAX_BYTES = 128 * 2**20
+"""Size above which a directory is not read. It has millions of entries, which need ten times that in memory, but only a
+few megabytes in a push."""
+WIDTH_MAX = 200_000
+"""Most entries of a directory that are compared."""
 DIRECTORIES_MAX = 20_000
 """Maximum number of directories of two trees that are compared."""
 ENTRIES_MAX = 100_000
@@ -171,11 +176,20 @@ def commit(tree: str, parents: Sequence[str], original: Original, at_s: int, who
     return b"\n".join(lines) + b"\n\n" + original.message
 
 
-def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
+def too_wide(odb: pygit2.Odb, tree: pygit2.Oid | str) -> str:
+    """Return why a directory is too large to be read; empty if it is not. Raise KeyError, pygit2.GitError."""
+    # The header contains the size, so that nothing of the directory is read.
+    _, size_bytes = odb.read_header(tree)
+    if size_bytes <= TREE_MAX_BYTES:
+        return ""
+    return f"a directory takes {sized(size_bytes)}; at most {sized(TREE_MAX_BYTES)} are read"
+
+
+def between(odb: pygit2.Odb, before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
     """Yield the paths of files, links and submodules that exist in only one tree or differ.
 
     If a directory occurs in several places, its files are yielded for each place.  Raise GitImpossible if more than
-    `DIRECTORIES_MAX` directories differ.
+    `DIRECTORIES_MAX` directories differ, or if one of them has more than `WIDTH_MAX` entries.
     """
     waiting: list[tuple[bytes, pygit2.Tree | None, pygit2.Tree | None]] = [(b"", before, after)]
     looked = 0
@@ -185,7 +199,7 @@ def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
         if looked > DIRECTORIES_MAX:
             raise GitImpossible(("diff-tree",), 1, f"more than {DIRECTORIES_MAX} directories differ")
         path, *both = waiting.pop()
-        old, new = map(_entries, both)
+        old, new = (_entries(odb, tree) for tree in both)
         for name in old.keys() | new.keys():
             old_entry, new_entry = old.get(name), new.get(name)
             if (
@@ -201,8 +215,15 @@ def between(before: pygit2.Tree, after: pygit2.Tree) -> Iterator[str]:
                 yield (path + name).decode(errors="replace")
 
 
-def _entries(tree: pygit2.Tree | None) -> dict[bytes, pygit2.Object]:
-    return {} if tree is None else {entry.raw_name: entry for entry in tree if entry.raw_name is not None}
+def _entries(odb: pygit2.Odb, tree: pygit2.Tree | None) -> dict[bytes, pygit2.Object]:
+    """Return the entries of a directory by name. Raise GitImpossible if there are too many."""
+    if tree is None:
+        return {}
+    if why := too_wide(odb, tree.id):
+        raise GitImpossible(("diff-tree",), 1, why)
+    if len(tree) > WIDTH_MAX:
+        raise GitImpossible(("diff-tree",), 1, f"a directory has more than {WIDTH_MAX} entries")
+    return {entry.raw_name: entry for entry in tree if entry.raw_name is not None}
 
 
 def _directory(entry: pygit2.Object | None) -> pygit2.Tree | None:
@@ -242,6 +263,10 @@ class _BranchReader:
         waiting = [(named, path)] if isinstance(named, pygit2.Tree) else []
         while waiting:
             tree, path = waiting.pop()
+            if why := too_wide(self._odb, tree.id):
+                self.over = why
+                yield f"{path}/….yaml", ""
+                return
             for entry in tree:
                 below = f"{path}/{entry.name}"
                 self._entries += 1

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pygit2
 
 from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, RemoteError, git, is_damage
-from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.mirror import COMMIT_MAX_BYTES, MirrorRepository
 from headgate.gate.state.change import HEADS, TAGS, ZEROS
 from headgate.gate.state.works import RefAt
 
@@ -72,11 +72,13 @@ def peeled(mirror: MirrorRepository, object: str, ref: str = "it") -> str:
     repository, at = mirror.repository, object
     for _ in range(NESTED_MAX):
         try:
-            kind, _ = repository.odb.read_header(at)
+            kind, size = repository.odb.read_header(at)
             if kind == pygit2.enums.ObjectType.COMMIT:
                 return at
             if kind != pygit2.enums.ObjectType.TAG:
                 break
+            if size > COMMIT_MAX_BYTES:
+                raise _impossible(f"{ref} names a tag of {size} bytes; at most {COMMIT_MAX_BYTES} are allowed")
             at = _tagged(repository.read(at)[1])
         except (KeyError, ValueError, pygit2.GitError, OSError) as error:
             raise _impossible(f"{ref} names {at}, which cannot be read: {error}") from error

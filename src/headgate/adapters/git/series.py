@@ -194,7 +194,7 @@ async def changes(
 def _differing(mirror: MirrorRepository, commit: str, before: str) -> tuple[str, ...] | None:
     found, size = list[str](), 0
     try:
-        for path in between(mirror.tree(before), mirror.tree(commit)):
+        for path in between(mirror.repository.odb, mirror.tree(before), mirror.tree(commit)):
             found.append(path)
             size += len(path)
             if size > PATHS_MAX_CHARS:

@@ -18,7 +18,7 @@ import pygit2
 from pygit2.enums import FileMode, ObjectType
 
 from headgate.adapters.git.command import GitError, GitImpossible, git, is_damage
-from headgate.adapters.git.objects import Parts, shown_name
+from headgate.adapters.git.objects import Parts, shown_name, too_wide
 
 FILES_MAX = 500_000
 """Maximum number of files and directories that a change may add or modify; one that occurs in several places counts
@@ -123,14 +123,18 @@ class TreeChecker:
             if before_id == after_id:
                 continue
             # Flaws that the branch already has are not the change's fault, so read its side as far as possible.
-            before_it = list(self._entries(path, before_id, strict=False)) if before_id else []
-            old = {name: oid for _, name, oid in before_it}
-            new = list(self._entries(path, after_id, strict=True))
-            # With two entries of one name, a review may show one, and a checkout write the other. A directory that
-            # already has this flaw passes.
-            if len({name for _, name, _ in new}) < len(new) and len(old) == len(before_it):
-                raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
-            for mode, name, oid in new:
+            old, names = dict[bytes, str](), set[bytes]()
+            clean = True
+            for _, name, oid in self._entries(path, before_id, strict=False) if before_id else ():
+                clean = clean and name not in old
+                old[name] = oid
+            # Read one by one, so that a directory of millions of entries costs no more than those that are counted.
+            for mode, name, oid in self._entries(path, after_id, strict=True):
+                # With two entries of one name, a review may show one, and a checkout write the other. A directory that
+                # already has this flaw passes.
+                if name in names and clean:
+                    raise _flawed(f"the directory {_shown(path) or 'at its top'} has two entries of one name")
+                names.add(name)
                 # Skip unchanged subtrees, so that the cost depends on the change and not on the tree.
                 if old.get(name) == oid:
                     continue
@@ -144,11 +148,14 @@ class TreeChecker:
 
     def _entries(self, path: bytes, tree: str, *, strict: bool) -> Iterator[tuple[int, bytes, str]]:
         try:
-            kind, raw = self._repository.read(tree)[:2]
+            why = too_wide(self._repository.odb, tree)
+            kind, raw = self._repository.read(tree)[:2] if not why else (ObjectType.TREE, b"")
         except (KeyError, ValueError, pygit2.GitError):
             if strict:
                 raise _flawed(f"the directory {_shown(path) or 'at its top'} is missing or damaged") from None
             return
+        if why and strict:
+            raise _flawed(f"{_shown(path) or 'the top'}: {why}")
         if kind != ObjectType.TREE:
             if strict:
                 raise _flawed(f"{_shown(path)} has the mode of a directory, but is none")
