@@ -72,6 +72,30 @@ def evil_trees(bare: Path, head: str) -> Iterator[tuple[str, str]]:
     yield "deep", put(bare, "commit", commit_of(deep, (head,)))
 
 
+def buried(bare: Path, head: str, tree: str) -> Iterator[tuple[str, str]]:
+    """Yield changes whose last commit is sound, and has invalid ones below it."""
+
+    def above(commit: str) -> str:
+        return put(bare, "commit", commit_of(tree, (commit,)))
+
+    blob, link = put(bare, "blob", b"x\n"), put(bare, "blob", b"/etc/passwd")
+    below = put(bare, "tree", tree_of((b"100644", b"config", blob)))
+    for topic, entry in {
+        "git": (b"40000", b".git", below),
+        "git-of-windows": (b"40000", b"git~1", below),
+        "up": (b"40000", b"..", below),
+        "path": (b"100644", b"../../escaped", blob),
+        "device": (b"060644", b"x", link),
+    }.items():
+        yield f"below-{topic}", above(put(bare, "commit", commit_of(put(bare, "tree", tree_of(entry)), (head,))))
+        inside = put(bare, "tree", tree_of((b"40000", b"d", put(bare, "tree", tree_of(entry)))))
+        yield f"inside-{topic}", above(put(bare, "commit", commit_of(inside, (head,))))
+    commit = put(bare, "commit", commit_of(tree, (head,), b"author Eve <eve@example.org> yesterday +0000"))
+    for _ in range(2_100):
+        commit = above(commit)
+    yield "deep-below", commit
+
+
 def strange(bare: Path, head: str, tree: str) -> Iterator[tuple[str, str]]:
     """The same, for changes that are strange and may pass."""
 
@@ -110,7 +134,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(arena: Arena) -> None:
     bare = arena.repositories.hub / ATTACKER
     head, tree = based_on(arena.repositories, ATTACKER)
-    refused = dict([*flawed(bare, head, tree), *evil_trees(bare, head)])
+    refused = dict([*flawed(bare, head, tree), *evil_trees(bare, head), *buried(bare, head, tree)])
     for topic, commit in refused.items():
         point(bare, f"refs/for/master/{topic}", commit)
     arena.neighbours_land()

@@ -11,7 +11,11 @@ import pygit2
 import pytest
 
 from headgate.adapters.git import soundness
+from headgate.adapters.git.command import GitImpossible
+from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.objects import Parts
+from headgate.adapters.git.remote import Remote
+from headgate.testing.repositories import Repositories
 
 
 @dataclass
@@ -78,3 +82,24 @@ def test_nothing_that_a_change_adds_is_left_out(monkeypatch: pytest.MonkeyPatch)
         assert history.all_of(commit) - history.all_of(head) <= set(new), seed
         assert left in history.all_of(head), seed
     assert found > 500 and missed > 20
+
+
+async def test_every_commit_of_a_change_is_checked_and_flaws_of_the_branch_pass(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path)
+    repositories.create("code", {"d/a": "1\n"})
+    bare, head = repositories.hub / "code", repositories.head("code")
+    copy = MirrorRepository(bare, Remote(""))
+
+    def commit(parent: str, *names: bytes) -> str:
+        blob = copy.repository.create_blob(b"x\n")
+        below = b"".join(b"100644 " + name + b"\0" + blob.raw for name in names)
+        top = b"40000 d\0" + copy.repository.odb.write(pygit2.enums.ObjectType.TREE, below).raw
+        tree = str(copy.repository.odb.write(pygit2.enums.ObjectType.TREE, top))
+        return copy.write(tree, (parent,), 1, b"one\n")
+
+    sound = commit(commit(commit(head, b"a"), b"a", b"b"), b"b")
+    await soundness.check(copy, head, sound)
+    with pytest.raises(GitImpossible, match=r"the directory d of one of its commits has \.git, which git would not"):
+        await soundness.check(copy, head, commit(commit(head, b".git", b"a"), b"a"))
+    landed = commit(head, b".git", b"a")
+    await soundness.check(copy, landed, commit(commit(landed, b".git", b"a"), b".git", b"b"))

@@ -81,7 +81,7 @@ def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
     try:
         return mirror.tree(notes) if notes else None
     except GitImpossible as error:
-        log.warning("%s: the notes at %s cannot be read, and are begun anew: %s", mirror.remote.url, notes, error)
+        log.warning("%s: the notes at %s cannot be read, and are replaced: %s", mirror.remote.url, notes, error)
         return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +17,7 @@ from typing import Protocol
 import pygit2
 from pygit2.enums import FileMode, ObjectType
 
-from headgate.adapters.git.command import GitError, GitImpossible, git, is_damage
+from headgate.adapters.git.command import GitError, GitImpossible, GitLimits, git, is_damage
 from headgate.adapters.git.objects import Parts, shown_name, too_wide
 
 FILES_MAX = 500_000
@@ -31,9 +31,14 @@ PARENTS_MAX = 1_000
 SEARCHES = ((25, 25), (100, 200), (500, 2_000))
 """Commits of a branch that are searched for the fork point of a change, and most commits of the change. If one search
 is too short for a change, the next one follows."""
-CHANGE_MAX = SEARCHES[-1][1]
+COMMITS_MAX = 50_000
+"""Most commits that a change may add."""
+STEPS_LIMITS = GitLimits(timeout_s=60.0, out_max_bytes=64 * 2**20)
+"""Limits of listing the directories of all commits of a change."""
 _MODES = {FileMode.TREE, FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK, FileMode.COMMIT, 0o100664}
 _ENTRY = re.compile(rb"([0-7]{5,6}) ([^\0]*)\0", re.DOTALL)
+_ENTRIES = {size: re.compile(rb"([0-7]{5,6}) ([^\0]*)\0.{%d}" % size, re.DOTALL) for size in (20, 32)}
+"""Size of an id -> the entries of a whole directory."""
 _SHORT = re.compile(rb"git~[0-9]+")
 _IGNORED = "\u200c\u200d\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u206a\u206b\u206c\u206d\u206e\u206f\ufeff"
 """Characters that some file systems ignore in names."""
@@ -55,13 +60,65 @@ async def check(objects: SoundnessObjects, head: str, commit: str) -> None:
     await asyncio.to_thread(lambda: (objects.parts(head), objects.parts(commit)))
     found = await asyncio.to_thread(_few_steps, objects, head, commit)
     if found is None:
-        args = ("rev-list", f"--max-count={CHANGE_MAX}", f"{head}..{commit}", "--")
+        args = ("rev-list", f"--max-count={COMMITS_MAX + 1}", f"{head}..{commit}", "--")
         try:
             _, out = await git(*args, at=objects.path)
         except GitError as error:
             raise GitImpossible(args, error.code, error.message) if is_damage(error) else error from error
         found = out.split(), head
+        if len(found[0]) > COMMITS_MAX:
+            raise _flawed(f"it adds more than {COMMITS_MAX} commits")
     await asyncio.to_thread(_check, objects, *found, commit)
+    # What a single commit adds is what the change adds.
+    if len(found[0]) > 1:
+        await _check_steps(objects, head, commit)
+
+
+async def _check_steps(objects: SoundnessObjects, head: str, commit: str) -> None:
+    """Check the directories of all commits that merging `commit` into `head` adds: what one of them adds, and a later
+    one removes, stays in the history of the branch. Raise GitImpossible, or GitError."""
+    args = ("rev-list", "--objects", "--filter=blob:none", f"{head}..{commit}", "--")
+    try:
+        _, out = await git(*args, at=objects.path, limits=STEPS_LIMITS)
+    except GitError as error:
+        raise GitImpossible(args, error.code, error.message) if is_damage(error) else error from error
+    # Commits have no path, and the top directory an empty one.
+    trees = [line.split(" ", 1) for line in out.split("\n") if " " in line]
+    await asyncio.to_thread(_check_trees, objects, objects.parts(head).tree, trees)
+
+
+def _check_trees(objects: SoundnessObjects, base: str, trees: Collection[Sequence[str]]) -> None:
+    known = set[tuple[bytes, bytes]]()
+    for tree, path in trees:
+        where = f"the directory {shown_name(path) if path else 'at its top'} of one of its commits"
+        try:
+            why = too_wide(objects.repository.odb, tree)
+            raw = b"" if why else objects.repository.read(tree)[1]
+        except (KeyError, ValueError, pygit2.GitError):
+            raise _flawed(f"{where} is missing or damaged") from None
+        if why:
+            raise _flawed(f"{where}: {why}")
+        size = len(tree) // 2
+        entries = _ENTRIES[size].findall(raw)
+        if sum(len(mode) + len(name) + 2 + size for mode, name in entries) != len(raw):
+            raise _flawed(f"{where} is damaged")
+        for mode, name in {*entries} - known:
+            if int(mode, 8) not in _MODES or _is_bad_name(name):
+                # A flaw that the branch already has is not the change's fault.
+                if not _has(objects.repository, base, path, name):
+                    raise _flawed(f"{where} has {_shown(name[:NAME_MAX_BYTES])}, which git would not write")
+            else:
+                known.add((mode, name))
+
+
+def _has(repository: pygit2.Repository, tree: str, path: str, name: bytes) -> bool:
+    """Return whether the directory with this path in a tree has an entry of this name."""
+    try:
+        top = repository[tree]
+        directory = top[path] if path else top  # type: ignore[index] # it is a tree
+        return any(entry.raw_name == name for entry in directory)  # type: ignore[union-attr] # or raises TypeError
+    except (KeyError, ValueError, TypeError, pygit2.GitError):
+        return False
 
 
 def _check(objects: SoundnessObjects, new: Collection[str], base: str, commit: str) -> None:
@@ -200,8 +257,12 @@ class TreeChecker:
             )
 
 
+def _is_bad_name(name: bytes) -> bool:
+    return not name or b"/" in name or name in (b".", b"..") or len(name) > NAME_MAX_BYTES or _is_dot_git(name)
+
+
 def _check_name(path: bytes, name: bytes) -> None:
-    if not name or b"/" in name or name in (b".", b"..") or len(name) > NAME_MAX_BYTES or _is_dot_git(name):
+    if _is_bad_name(name):
         raise _flawed(f"{_shown(path + name[:NAME_MAX_BYTES])} is not a name that a file may have")
 
 
