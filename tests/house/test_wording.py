@@ -52,6 +52,18 @@ SUCCESSORS = {
     "without number": "unlimited",
     "stands? still": "stops, waits",
     "as it stands": "unchanged",
+    "in vain": "without effect, for nothing",
+    "beside (?:it|them|that|this|these|those|its|their|a|an|one|the)": "next to, in the directory of, in addition to",
+    "since when": "how long, or when it began",
+    "until when": "for how long, or the time until which",
+    "again and again": "repeatedly",
+    "(?:is|are|was|were|be|being|not|then) given back": "is returned, is released",
+    "gives? (?:it|them|everything) back": "returns, releases",
+    "at (?:its|their) start(?!-)": "when it starts",
+    ", also (?:if|when|after|where|while)": "even if, even after; or a sentence of its own",
+    "(?:store|server|forge|provider|receiver|service|database) is away": "is unavailable, is down",
+    "without end": "endless, endlessly",
+    "(?:is|are) half.made": "incomplete",
 }
 """Phrases (regular expressions) that a reader parses twice, and what to write instead."""
 ANY = re.compile(rf"\b(?:{'|'.join(SUCCESSORS)})\b", re.IGNORECASE)

@@ -38,10 +38,10 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "config_reading_max_bytes": Option(
             "integer:50000000,100000000000",
             "1000000000",
-            "Maximum memory for that, in addition to the memory of the tenant's layout.",
+            "Maximum memory for this, in addition to the memory of the tenant's layout.",
         ),
         "default_hold_expiration": Option("seconds", "86400", "How long a failed build is held (autohold) by default."),
-        "max_hold_expiration": Option("seconds", "172800", "How long a failed build may be held at most."),
+        "max_hold_expiration": Option("seconds", "172800", "Maximum time for which a failed build may be held."),
         "item_jobs_max": Option("integer:1,100000", "1000", "Maximum number of jobs of one change in one pipeline."),
         "item_dependencies_max": Option(
             "integer:1,1000000", "20000", "Maximum number of dependencies between these jobs."

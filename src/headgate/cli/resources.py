@@ -296,7 +296,8 @@ def speakers_of(settings: Settings) -> dict[str, Speaker]:
 
 
 async def open_store(settings: Settings) -> Backend:
-    """Open the store. Raise UserError, also if a newer Headgate wrote the store, and StoreAway if no server answers."""
+    """Open the store. Raise UserError, for example if a newer Headgate wrote the store, and StoreAway if no server
+    answers."""
     return await _of_our_format(await open_url(settings.store_url))
 
 

@@ -1,4 +1,4 @@
-"""Decide on leases and quotas: who holds an object, or amounts of its properties, until when, and the limits."""
+"""Decide on leases and quotas: who holds an object, or amounts of its properties, for how long, and the limits."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class HintsQueue(Dir):
 
 
 class AccountLimit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Record until when one account is limited."""
+    """Record the time until which one account is limited."""
 
     all_ms: int = 0
     """Time before which no request may be sent, in milliseconds since the epoch."""
@@ -116,7 +116,7 @@ class OccasionPlaces(Dir):
     )
     begun = place(
         Begun,
-        "What has not ended yet, by its event; deleted in the same commit as the record of its end is written.",
+        "Items that have not ended yet, by event; an item's entry is deleted in the commit that records its end.",
         by="scheduler",
         node="keyed",
         seed=False,

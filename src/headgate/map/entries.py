@@ -35,8 +35,8 @@ class Entries:
         return None if entry is None else address.decode(entry.value)
 
     def blob(self, address: Address[R], *, needed: bool) -> R | None:
-        """Return the blob at an address, or None if there is none.  Raise Undecodable, also if a `needed` one is
-        missing."""
+        """Return the blob at an address, or None if there is none.  Raise Undecodable if it is damaged, or if a
+        `needed` one is missing."""
         entry = self._by_path.get(address.path)
         if entry is None and needed:
             raise Undecodable(address.path, MISSING)
@@ -60,7 +60,7 @@ class Entries:
         return max(attempts, key=lambda build: build.attempt, default=None)
 
     def need(self, address: Address[R]) -> R:
-        """Return the record at an address. Raise Undecodable, also if it is missing."""
+        """Return the record at an address. Raise Undecodable if it is damaged or missing."""
         found = self.get(address)
         if found is None:
             raise Undecodable(address.path, MISSING)

@@ -66,7 +66,7 @@ class ConnectionCache(Dir):
     )
     limits = place(
         AccountLimits,
-        "Until when accounts at the forge may send no or few requests, as the forge told one process.",
+        "Times until which accounts at the forge may send no or only few requests, as the forge told one process.",
         by="scheduler, merger, executor, web",
         seed=False,
     )

@@ -14,8 +14,8 @@ from headgate.store.types import Delete, Op, Put
 
 
 class RefsLooked(msgspec.Struct, frozen=True):
-    """Record since when the refs of a project are watched: from then on, refs that are created, moved or deleted cause
-    events."""
+    """Record the time since which the refs of a project are watched: from then on, refs that are created, moved or
+    deleted cause events."""
 
     since_ms: int
 
@@ -41,7 +41,7 @@ class RefsPart(Dir):
 class ProjectRefs(Dir):
     """Hold the tags and other refs of one project, without its branches."""
 
-    looked = place(RefsLooked, "Since when they are watched.", by="scheduler", own=True, seed=False)
+    looked = place(RefsLooked, "The time since which they are watched.", by="scheduler", own=True, seed=False)
     part = each(RefsPart, key="part", bare=True, seed=False)
 
 

@@ -286,7 +286,7 @@ class ReportsQueue(Dir):
     election = place(Empty, "Elects the scheduler that delivers.", by="scheduler", node="lock", seed=False)
     problem = place(
         RepositoryProblem,
-        "Why reports wait, and since when; absent while they are being delivered.",
+        "Why and how long reports have waited; absent while they are being delivered.",
         by="scheduler",
         seed=False,
         name="trouble",
@@ -328,7 +328,7 @@ class History(Dir):
 
 class QuarantinePlace(Dir):
     """Hold the entries that were quarantined because handling them raised an error: events, changes, damaged records,
-    stopped works."""
+    stopped units of work."""
 
     records = place(
         Quarantined,

@@ -22,7 +22,7 @@ class Raw(msgspec.Struct, frozen=True):
 
 
 class RepositoryProblem(msgspec.Struct, frozen=True):
-    """Describe the problem of one repository, and since when it exists (milliseconds since the epoch)."""
+    """Describe the problem of one repository, and when it began (milliseconds since the epoch)."""
 
     since_ms: int
     text: str

@@ -312,7 +312,7 @@ class _StateLoader:
 
 
 def _buildset_of(found: Entries, here: BuildSetPlace, id: str, record: Any, change: Change) -> BuildSet:  # BUILDSET
-    """Decode the buildset of an item. Raise Undecodable, also if records are missing or belong to another item."""
+    """Decode the buildset of an item. Raise Undecodable if records are damaged, missing or belong to another item."""
     graph, builds = _graph(found, here, record), dict[str, Build]()
     for job in graph.jobs if graph is not None else ():
         if (build := found.build(here.job(job.id), job.id)) is not None:

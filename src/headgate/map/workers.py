@@ -105,7 +105,7 @@ class Application(Dir):
     queues = each(QueueProgress, key="queue", doc="Every queue, and how far it has been processed.")
     owners = each(QueueOwners, key="queue", doc="The owners of partitions.", seed=False)
     shapes = each(QueueShapePlace, key="queue", doc="Queues with priorities.", seed=False)
-    control = each(QueueControls, key="queue", doc="Orders of people.", seed=False)
+    control = each(QueueControls, key="queue", doc="Commands of people.", seed=False)
 
     def partition_of(self, path: str) -> QueuePartition | None:
         """Return the partition of a progress, owner or control entry; None: it is another entry."""

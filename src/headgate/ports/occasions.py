@@ -56,6 +56,6 @@ class OccasionSource(Protocol):
         ...
 
     def stirs(self) -> AsyncIterator[Collection[OccasionPartition] | None]:
-        """Yield, again and again, the partitions that may have new occasions, or None for all partitions; the first
+        """Yield, repeatedly, the partitions that may have new occasions, or None for all partitions; the first
         value is None.  Raise SourceUnavailable."""
         ...

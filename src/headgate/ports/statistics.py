@@ -14,7 +14,7 @@ Part = Literal["", "project", "branch", "pipeline", "nodeset", "job_name"]
 
 
 class CountedTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Describe the period that was counted, in slots of equal length, and since when it is complete."""
+    """Describe the period that was counted, in slots of equal length, and the time from which it is complete."""
 
     start_time: str
     end_time: str

@@ -82,7 +82,7 @@ class Worker:
         self._failure: JobExit | Stuck | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop`, or until a job raises StopWorker: running jobs end, then everything is given back.
+        """Work until `stop`, or until a job raises StopWorker: running jobs end, then every lease is returned.
         Raise JobExit if a job ended the process, Stuck when too many jobs cannot be stopped."""
         # More than the server may hold a request open, or every wait would end as a failure.
         timeout = aiohttp.ClientTimeout(total=WAIT_S + 30)

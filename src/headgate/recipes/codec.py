@@ -91,7 +91,7 @@ def readable(entry: Entry, type: type[R]) -> R | None:
     try:
         return decode(entry.value, type)
     except ValueError as error:
-        # Turns read the same records again and again, and must not fill the log.
+        # Turns read the same records repeatedly, and must not fill the log.
         if (entry.path, entry.version) not in _reported:
             if len(_reported) >= REPORTED_MAX:
                 _reported.clear()

@@ -45,7 +45,7 @@ def held_builds(requests: Iterable[HoldRequest]) -> list[HeldBuild]:
 
 async def held_in_store(context: Context) -> set[str]:
     """Return the ids of held builds from the store, not from a mirror; wait until the store answers."""
-    # At its start an executor deletes everything that is not held, so an empty answer from a mirror that is not yet
+    # When it starts, an executor deletes everything that is not held, so an empty answer from a mirror that is not yet
     # filled would delete held builds.
     while True:
         try:

@@ -329,7 +329,7 @@ class Tenancy(Mapping[str, Configuration]):
 
     @property
     def refused(self) -> RepositoryProblem | None:
-        """Return why the last file was rejected and since when, or None if it was accepted."""
+        """Return why and when the last file was rejected, or None if it was accepted."""
         self._now()
         return self._refused
 

@@ -104,7 +104,7 @@ class PlaybookSemaphores:
         found = {name: self._found(name) for name in semaphores}
         # An earlier attempt may have written them although its answer was lost.
         wanted = {name: one for name, one in found.items() if not any(map(self._ours, one[2].holders))}
-        # A list, not a generator: `_free` must note for each semaphore since when a place is reserved for others.
+        # A list, not a generator: for each semaphore, `_free` must note when a place was reserved for others.
         if all([self._free(name, version, record) for name, (_, version, record) in wanted.items()]):
             return await self._written(wanted, self._with_us)
         ticket = self._ticket()

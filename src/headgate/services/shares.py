@@ -52,7 +52,7 @@ class FairSharing:
     _ran: int = 0
     """Number of running pieces of work at the last check."""
     _refused: tuple[int, float] = (0, 0.0)
-    """Number of running pieces of work at the last check of the load, and until when its refusal holds; 0: it did not
+    """Number of running pieces of work at the last check of the load, and when its refusal expires; 0: it did not
     refuse."""
 
     @property

@@ -124,7 +124,7 @@ class Stock:
         wait_s: int = 0,
         note: str = "",
     ) -> Iterator[pb.Lease]:
-        """Lease a machine, or `amounts` of an object, for the duration of the block; then give it back.
+        """Lease a machine, or `amounts` of an object, for the duration of the block; then return it.
 
         Raise StockRefused if the service refuses the lease, or if the lease cannot be ended and therefore lasts for its
         `hours`. Raise TimeoutError if nothing becomes available within `wait_s`.
@@ -140,7 +140,7 @@ class Stock:
             try:
                 self._end(lease.id)
             except StockRefused as refused:  # the caller must see its own error, not this one
-                error.add_note(f"lease {lease.id} could not be given back: {refused}")
+                error.add_note(f"lease {lease.id} could not be returned: {refused}")
             raise
         self._end(lease.id)
 

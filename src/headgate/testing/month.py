@@ -213,7 +213,7 @@ class Month(Play):
             self.figures.machine_h += (self.now_s - began_s) / 3600
 
     def _ran(self, run: Run) -> None:
-        # Cancelled while it ran: its machine was given back then.
+        # Cancelled while it ran: its machine was released then.
         if run.id not in self.running:
             return
         self._end(run.id)

@@ -83,7 +83,7 @@ _MODULES = (
     actions, review, speech, quarantine, hooks, logs, testresults, linecomments, login, pages,
 )  # fmt: skip
 AWAY = b"headgate-away-since"
-"""Response header while the store is unreachable: since when, in milliseconds since the epoch."""
+"""Response header while the store is unreachable: when that began, in milliseconds since the epoch."""
 ROUTES = tuple(route for module in _MODULES for route in module.ROUTES)
 
 

@@ -100,7 +100,7 @@ def awaited(context: Context) -> dict[str, str]:
 
 
 def _explain(context: Context, found: dict[str, str]) -> None:
-    """Add why requested machines are missing, since when, and what was tried."""
+    """Add why and how long requested machines have been missing, and what was tried."""
     now = node_state(context.map, context.mirror, context.now_ms())
     for place, waiting in enumerate(now.waiting, 1):
         request = waiting.request

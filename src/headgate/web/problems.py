@@ -125,7 +125,7 @@ class AccountShape(msgspec.Struct, frozen=True, kw_only=True):
     lacking: bool
     """Whether the launcher's settings have no such connection."""
     since: int | None
-    """Since when there is a problem, in milliseconds since the epoch."""
+    """When the problem began, in milliseconds since the epoch."""
 
 
 def node_accounts(context: Context) -> list[AccountShape]:

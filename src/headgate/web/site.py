@@ -104,7 +104,7 @@ class Site:
     review: ReviewService = field(init=False)
     shots: Shots = field(init=False)
     _missed: dict[str, int] = field(default_factory=dict)
-    """Kind of component without a running member -> since when, in milliseconds since the epoch."""
+    """Kind of component without a running member -> when it was first missed, in milliseconds since the epoch."""
 
     def __post_init__(self) -> None:
         self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.stored)

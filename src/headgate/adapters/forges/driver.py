@@ -204,5 +204,5 @@ class ForgePatience:
         return False
 
     def forget(self, key: str) -> None:
-        """Forget since when a result is awaited."""
+        """Forget how long a result has been awaited."""
         self._since.pop(key, None)

@@ -66,8 +66,8 @@ class _Package(Protocol):
 _LAND = ConnectionOption(
     "choice:merge,push",
     "merge",
-    "how changes land: `merge` has the forge make the merge, whose tree is compared with the tested one; `push` pushes "
-    "the tested commit itself.",
+    "how changes land: with `merge`, the forge merges, and Headgate compares the resulting tree with the tested one; "
+    "with `push`, Headgate pushes the tested commit itself.",
 )
 _GERRIT = {
     "server": ConnectionOption("text", "", "the host of Gerrit."),
@@ -114,7 +114,7 @@ _GITLAB = {
     "server": ConnectionOption("text", "gitlab.com", "its host."),
     "baseurl": ConnectionOption("text", "", "its address, if it has a path. Default: https://SERVER."),
     "cloneurl": ConnectionOption(
-        "text", "", "where git clones from, as ssh://git@gitlab.example.com. Default: baseurl."
+        "text", "", "where git clones from, such as ssh://git@gitlab.example.com. Default: baseurl."
     ),
     "api_token": ConnectionOption("text", "", "a token of Headgate's account there, with the scope api."),
     "api_token_name": ConnectionOption(

@@ -134,7 +134,7 @@ class _WatchedProject:
     """The problem that was last reported; empty if there is none."""
     failures: int = 0
     away_since: float = 0.0
-    """Since when the repository cannot be read, in monotonic seconds; 0 while it can."""
+    """The time since which the repository cannot be read, in monotonic seconds; 0 while it can."""
 
     def read_failed(self, error: Exception) -> float:
         """Log, once for each outage, that the repository cannot be read; return the seconds to wait."""

@@ -135,7 +135,7 @@ class MirrorRepository:
             self._opened.renew()
 
     def _create(self) -> None:
-        """Create the copy completely, or not at all. Start no process for it: at its start, Headgate creates one copy
+        """Create the copy completely, or not at all. Start no process for it: when it starts, Headgate creates one copy
         for each project."""
         # The rename makes the complete copy appear atomically. A crash before it leaves a directory that the next
         # process with this pid removes.

@@ -145,7 +145,7 @@ class BuildContainers:
         for it.  Raise NoImage."""
         if image.id in self._works:
             return
-        # Use a separate container, so that nothing that the image's shell does at its start is left in the build's
+        # Use a separate container, so that nothing that the image's shell does when it starts is left in the build's
         # container.
         trial = Container(image, store.supply.place / f"trial-{fresh()}")
         try:

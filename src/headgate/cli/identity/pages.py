@@ -134,7 +134,7 @@ class PageClient:
             try:
                 request = urllib.request.Request(url, data, headers, method=method)
                 with _opened(request, TIMEOUT_S, self.tls) as answer:
-                    # Limit the size: another program may listen there and send without end.
+                    # Limit the size: another program may listen there and send endlessly.
                     found: bytes = answer.read(ANSWER_SIZE_MAX_BYTES)
                     return found
             except urllib.error.HTTPError as error:

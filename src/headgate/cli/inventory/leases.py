@@ -252,7 +252,7 @@ def list_health(address: calls.ServiceAddress) -> None:
 @click.argument("named", metavar="UUID-OR-NAME")
 @calls.connected
 def get_health(address: calls.ServiceAddress, named: str) -> None:
-    """Show whether a machine is healthy, since when, and if not, why."""
+    """Show whether and how long a machine has been healthy or unhealthy, and the reason if it is unhealthy."""
     client = address.open()
     one = client.call("GetHealth", uuid=find(client, "", named).uuid)
     if address.json:

@@ -97,11 +97,11 @@ def find(client: calls.InventoryClient, type: str, named: str) -> pb.Object:
 def group(name: str, type: str, what: str) -> click.Group:
     """Return the commands for one type or, without a type, for all."""
 
-    @click.group(name, help=f"{what.capitalize()}: list, get, create, set, delete, history.", cls=CommandGroup)
+    @click.group(name, help=f"Manage {what}: list, get, create, set, delete, history.", cls=CommandGroup)
     def commands() -> None:
         pass
 
-    @commands.command("list", help=f"List {what} of the session's partition and project.")
+    @commands.command("list", help=f"List {what} in the session's partition and project.")
     @filtered
     @click.option(
         "--sort",
@@ -122,7 +122,7 @@ def group(name: str, type: str, what: str) -> click.Group:
             found.sort(key=lambda one: (one.partition, one.type, one.project, one.name))
         calls.objects(address, found)
 
-    @commands.command("get", help=f"Show one of the {what}, by uuid or name.")
+    @commands.command("get", help="Show one object, by uuid or name.")
     @click.argument("named", metavar="UUID-OR-NAME")
     @calls.connected
     def get(address: calls.ServiceAddress, named: str) -> None:

@@ -105,7 +105,7 @@ def _fits(text: str, pattern: str) -> bool:
 def types(name: str, provider: bool, what: str) -> click.Group:
     """Return the commands for types of objects, or of providers."""
 
-    @click.group(name, help=f"{what.capitalize()}: list, get, set, delete.", cls=CommandGroup)
+    @click.group(name, help=f"Manage {what}: list, get, set, delete.", cls=CommandGroup)
     def commands() -> None:
         pass
 
@@ -185,7 +185,9 @@ def _place(type: str, address: calls.ServiceAddress, options: dict[str, str]) ->
 
 
 def _get(type: str) -> click.Command:
-    @click.command("get", help="Show the definition that applies; with --exact, only one set exactly there.")
+    @click.command(
+        "get", help="Show the definition that applies; with --exact, only one that is set for exactly this scope."
+    )
     @click.option("--exact", is_flag=True, help="Do not fall back to a more general definition.")
     @calls.connected
     def command(address: calls.ServiceAddress, /, exact: bool, **options: str) -> None:
@@ -225,7 +227,7 @@ def _set(type: str) -> click.Command:
 
 
 def _delete(type: str) -> click.Command:
-    @click.command("delete", help="Delete the definition that is set exactly there.")
+    @click.command("delete", help="Delete the definition that is set for exactly this scope.")
     @calls.connected
     def command(address: calls.ServiceAddress, /, **options: str) -> None:
         address.open().call("DeleteDefinition", place=_place(type, address, options))

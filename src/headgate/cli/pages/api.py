@@ -147,7 +147,7 @@ Clients of Zuul's API work unchanged. These are the differences:
   that continues after the last row misses none. The `_id` of an unfinished build or buildset is the time in
   milliseconds.
 - The status lists empty queues, too, with their windows; the name of a queue for each branch ends with its `branch`.
-  `waiting_status` describes what the item waits for, and since when.
+  `waiting_status` describes what the item waits for, and how long.
 - An autohold may omit `reason` and `node_hold_expiration`; `count` is at least 1.
 """
 

@@ -241,7 +241,7 @@ REFERENCE_NAMES = frozenset(
     )
 )
 """Names of errors and warnings that the reference is known to use."""
-HEAD = """# Differences from the reference
+HEAD = """# Differences from Zuul
 
 The reference is Zuul 14.3. Configuration that it accepts causes at most a warning in Headgate, with the exceptions on
 this page. Each line has a test. For the meaning of configuration that the reference leaves open, see the

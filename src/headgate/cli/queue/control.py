@@ -215,7 +215,7 @@ def schedule(
 ) -> None:
     """Post BODY to QUEUE at the times of CRON: `minute hour day month weekday`, all of which must match.
 
-    Creates the schedule NAME, or changes it. {time} in BODY is replaced by the scheduled time of the message.
+    The command creates the schedule NAME, or changes it. {time} in BODY stands for the scheduled time of the message.
     """
     options = {
         "cron": cron,

@@ -51,7 +51,7 @@ def command(config: str, verbose: bool) -> None:
     """Process the messages of queues, in order, together with the other workers of the application.
 
     On SIGTERM or SIGINT, the worker finishes running jobs, and releases its partitions. A second signal stops it
-    immediately ."""
+    immediately."""
     set_up(level="debug" if verbose else "info")
     path = Path(config).absolute()
     if not path.exists():

@@ -62,8 +62,8 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
         "job_failure": WorkerOption(
             "hook",
             "",
-            "Function to call for every message that is given up, or `log` to log it. Dead letters are stored in any "
-            "case.",
+            "Function to call for every message that becomes a dead letter, or `log` to log it. Dead letters are "
+            "stored in any case.",
         ),
         "name": WorkerOption("text", "", "Name of the worker, shown after the host name and the process id."),
         "app": WorkerOption("name", "", "The application. Default: the last part of the path of `connection`."),
@@ -88,8 +88,12 @@ OPTIONS: dict[str, dict[str, WorkerOption]] = {
         "drain": WorkerOption("number", "30", "Seconds to let running jobs finish when the worker stops."),
         "wait_interval": WorkerOption("number", "30", "Maximum seconds between two polls of a partition."),
         "page": WorkerOption("whole", "200", "Number of messages of a partition to fetch in one request.", 1, 1_000),
-        "commit_count": WorkerOption("whole", "200", "Record progress after this many messages,", 1, 1_000_000),
-        "commit_interval": WorkerOption("number", "1", "or after this many seconds."),
+        "commit_count": WorkerOption(
+            "whole", "200", "Record progress after this many messages, or after `commit_interval`.", 1, 1_000_000
+        ),
+        "commit_interval": WorkerOption(
+            "number", "1", "Record progress after this many seconds, or after `commit_count`."
+        ),
         "patience": WorkerOption(
             "number",
             "60",
@@ -184,7 +188,7 @@ NOT_LEASED: dict[tuple[str, str], str] = {
 _HEAD = """# Options of queue workers
 
 `headgate worker -c FILE` reads an INI file with the sections and names of the original qdo, and more. Times are in
-seconds. `${NAME}` inserts an environment variable, `"…"` preserves spaces, and ` ;` or ` #` begins a comment, also
+seconds. `${NAME}` inserts an environment variable, `"…"` preserves spaces, and ` ;` or ` #` begins a comment, even
 after a value. An unknown name or an invalid value is an error with file and line. `[default] extends = FILE …` takes
 options that are not set from other files; sections whose names begin with `metlog` are ignored. `[queue PATTERN]`
 replaces `[retry]` for queues whose names match (`*`, `?`, `[…]`); the first matching section applies."""

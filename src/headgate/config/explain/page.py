@@ -53,8 +53,8 @@ The job `noop` is built in: it succeeds without running. Name a project by its s
 """
 
 JOB_WORDS = """A stanza is a variant of the job it names. To freeze a job, Headgate applies all applicable variants of
-its parents, then the job's own ones, and then the attributes in the project's pipeline section. Each overrides those
-before. A missing key changes nothing.
+its parents, then the job's own ones, and then the attributes in the project's pipeline section. Each overrides the
+previous ones. A missing key changes nothing.
 """
 
 CONTROL = """After a `final` variant, later variants and child jobs may set only the attributes that the table allows
@@ -67,7 +67,7 @@ pipelines with `post-review` and to that project, unless the job was already res
 is in an untrusted project.
 """
 
-BRANCHES = """## Which branches
+BRANCHES = """## Branches of variants
 
 A variant of a job applies to the branches it names; job attributes in a project's section apply to the same branches
 as the section. A variant that names no branches applies to the branches of the first matching rule:
@@ -219,13 +219,13 @@ def _lines() -> Iterator[str]:
                 yield from _table(keys, part)
         if driver.reporter or driver.free:
             yield from _table(driver.reporter or {}, "reporter", "any other key" if driver.free else "")
-    yield "\n## Everything else\n"
+    yield "\n## Other stanzas\n"
     for name, keys in _OBJECTS:
         yield f"\n### {name}\n"
         yield from _table(keys)
     yield NODE_WORDS
     for name, made in {**NODE_DRIVERS, "any other driver": ANY_NODES}.items():
-        yield f"\n### {name}, of machines\n"
+        yield f"\n### {name}, for machines\n"
         for part, keys in (("section, provider", made.own), *made.attached):
             yield from _table(keys, part)
     yield "\n## The tenant file\n"

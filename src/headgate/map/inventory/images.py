@@ -160,7 +160,7 @@ class UploadPlace(Dir):
 class ImageOrderPlace(Dir):
     """Hold the order for one artifact or upload."""
 
-    record = place(ImageOrder, "What a person wants to be done with it.", by="web, launcher", own=True)
+    record = place(ImageOrder, "What a person has requested for it.", by="web, launcher", own=True)
 
 
 class ImageRequestPlace(Dir):

@@ -249,7 +249,7 @@ class WaitPlace(Dir):
 class OrderPlace(Dir):
     """Hold the order for one machine."""
 
-    record = place(NodeOrder, "What a person wants to be done with it.", by="web, launcher", own=True)
+    record = place(NodeOrder, "What a person has requested for it.", by="web, launcher", own=True)
 
 
 class AccountPlace(Dir):

@@ -256,7 +256,7 @@ class Histories(Dir):
 class LeasePlace(Dir):
     """Hold one lease."""
 
-    record = place(ObjectLease, "Who waits for an object or has it, and until when.", by="inventory", own=True)
+    record = place(ObjectLease, "Who waits for an object or has it, and for how long.", by="inventory", own=True)
 
 
 class Active(Dir):
@@ -302,7 +302,7 @@ class ObjectHealths(Dir):
 class ProbePlace(Dir):
     """Hold the last probe of one object."""
 
-    record = place(Probed, "Since when its probes have succeeded.", by="inventory", own=True)
+    record = place(Probed, "The time since which its probes have succeeded.", by="inventory", own=True)
 
 
 class Probes(Dir):

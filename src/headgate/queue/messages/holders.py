@@ -27,7 +27,7 @@ _VANISHED = "Vanished: its lease expired each time before its job had ended"
 
 
 class LeaseLost(HeadgateError, LookupError):
-    """Report that the lease expired, was given back, or belongs to another worker: nothing was written."""
+    """Report that the lease expired, was returned, or belongs to another worker: nothing was written."""
 
 
 class MessageLease(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Lease partitions to workers over HTTP: record who holds which until when, and how far each group has processed it.
+"""Lease partitions to workers over HTTP: record their holders and expiry, and the progress of each group.
 
 A lease is one row, which every write of its holder checks: a holder that lost the lease writes nothing. As with
 other workers, messages that were fetched by a holder that did not come back are handed out again one by one, to
@@ -35,7 +35,7 @@ def take(database: Database, wanted: holders.LeaseRequest, moment: holders.Lease
     sql = "select partition, epoch, ticks, id, expires_ms from lease where queue = ? and crew = ?"
     known = {row[0]: row for row in database.execute(sql, (queue.id, wanted.group))}
     every = [[known.get(n, _unknown(n)) for n in range(head, head + queue.priorities)] for head in heads]
-    # Those given back or never held (0) come first, then the one whose lease ran out first.
+    # Those returned or never held (0) come first, then the one whose lease ran out first.
     for strand in sorted((rows for rows in every if rows[0][4] <= moment.now_ms), key=lambda rows: rows[0][4]):
         places = [((queue.id, wanted.group, row[0]), Position(*row[2:4])) for row in strand]
         if not any(_waits(database, place, at, moment.now_ms) for place, at in places):

@@ -1,4 +1,4 @@
-"""Serve workers that speak HTTP: they take a partition, fetch messages, report outcomes, and give it back."""
+"""Serve workers that speak HTTP: they lease a partition, fetch messages, report outcomes, and return the lease."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class JobCaller:
             answer = await self._in_thread(hook, arguments, limit_s)
             # A plain function may return a coroutine, as a lambda around an async one does.
             return await _awaited(answer, limit_s) if inspect.isawaitable(answer) else answer
-        # Raised in a task, these would end the loop immediately, with partitions not given back.
+        # Raised in a task, these would end the loop immediately, before partitions are released.
         except (SystemExit, KeyboardInterrupt) as end:
             # As Python and shells do it: no code is 0, a message is 1, and an interrupt is 128 and the number of
             # SIGINT.

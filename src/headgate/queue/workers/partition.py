@@ -40,7 +40,7 @@ class WorkerView:
 
 
 class PartitionRunner:
-    """Run a partition. `run` returns when the partition was given back after `leave`, or lost. Raise StopWorker,
+    """Run a partition. `run` returns when the partition was released after `leave`, or lost. Raise StopWorker,
     JobExit or Stuck."""
 
     def __init__(self, processor: MessageProcessor, ownership: Ownership, route: RoutingRule, view: WorkerView) -> None:
@@ -61,7 +61,7 @@ class PartitionRunner:
 
     @property
     def leaving(self) -> bool:
-        """Return whether the partition is being given back."""
+        """Return whether the partition is being released."""
         return self._leaves.is_set()
 
     def wake(self) -> None:

@@ -31,11 +31,13 @@ class WorkerMetrics:
         self.done = Counter("headgate_queue_done", "Messages processed.", ["queue"], registry=of)
         self.retries = Counter("headgate_queue_retries", "Attempts after the first.", ["queue"], registry=of)
         self.failures = Counter("headgate_queue_failures", "Attempts that failed.", ["queue"], registry=of)
-        self.dead = Counter("headgate_queue_dead", "Messages given up.", ["queue"], registry=of)
+        self.dead = Counter("headgate_queue_dead", "Messages that became dead letters.", ["queue"], registry=of)
         self.commits = Counter("headgate_queue_commits", "Records of progress written.", registry=of)
         self.hook_errors = Counter("headgate_queue_hook_errors", "Failures of job_failure.", registry=of)
-        self.source_errors = Counter("headgate_queue_source_errors", "Requests the server did not answer.", registry=of)
-        self.lost = Counter("headgate_queue_partitions_lost", "Partitions another worker took.", registry=of)
+        self.source_errors = Counter(
+            "headgate_queue_source_errors", "Requests that the server did not answer.", registry=of
+        )
+        self.lost = Counter("headgate_queue_partitions_lost", "Partitions that another worker took over.", registry=of)
         self.moved = Counter("headgate_queue_partitions_moved", "Partitions handed over to other workers.", registry=of)
         self.running = Gauge("headgate_queue_in_flight", "Jobs running now.", registry=of)
         self.owned = Gauge("headgate_queue_partitions", "Partitions owned now.", registry=of)

@@ -261,7 +261,7 @@ class PartitionSharing:
 
     def _stop_lost(self, now: SharingView) -> None:
         """Stop the partitions whose owner entries named this worker and no longer do: their next commit would be
-        refused. The entry of a partition that its runner gives back may disappear before the runner has ended."""
+        refused. The entry of a partition that its runner releases may disappear before the runner has ended."""
         ours = {partition for partition in self._runners if now.owners.get(partition) == self.name}
         for partition in (self._seen & self._runners.keys()) - ours:
             runner, task = self._runners[partition]

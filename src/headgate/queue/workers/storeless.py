@@ -61,7 +61,7 @@ class LeaseWorker:
         return sorted(map(str, self.held.values()))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` or StopWorker: let running jobs end, then give everything back. Raise JobExit or Stuck."""
+        """Run until `stop` or StopWorker: let running jobs end, then return all leases. Raise JobExit or Stuck."""
         self.figures.running.set_function(lambda: self.caller.running)
         self.figures.owned.set_function(lambda: len(self.held))
         try:

@@ -341,7 +341,7 @@ class Search:
         self, condition: index.Condition, union: Sequence[PostingFilter], read: dict[str, Sequence[Entry]]
     ) -> float:
         """Return the approximate number of entries of the lists; that of a long list is estimated from the density of
-        uuids at its start."""
+        uuids when it starts."""
         total = 0.0
         for posting in union:
             one = index.scan(self._places, condition, posting)

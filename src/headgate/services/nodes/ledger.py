@@ -1,4 +1,4 @@
-"""Record machines under the launcher's lock, and why requests wait for machines and since when."""
+"""Record machines under the launcher's lock, and why and how long requests wait for machines."""
 
 from __future__ import annotations
 

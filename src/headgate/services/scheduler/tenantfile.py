@@ -55,9 +55,9 @@ class TenantFileRunner:
         self._hup.set()
 
     async def publish(self, session: Session) -> None:
-        """Write the file that this process read at its start for the other processes, and follow the store from then
+        """Write the file that this process read when it started for the other processes, and follow the store from then
         on."""
-        # Only at its start does a process publish its file without a request; later the store is newer.
+        # A process publishes its file without a request only when it starts; later the store is newer.
         if not self._tenancy.follows:
             await self._write(self._conf, session)
             self._tenancy.follow()

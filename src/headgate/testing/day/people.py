@@ -216,9 +216,7 @@ class DayPeople:
             await end(coming, over, *self._errands)
 
     def tell(self, ended: DayOutcome) -> None:
-        """Have the owner of the change react to the result. Raise RuntimeError for a change that fails again and
-        again.
-        """
+        """Have the owner of the change react to the result. Raise RuntimeError for a change that fails repeatedly."""
         proposal = self._of.get(ended.topic)
         if proposal is None or ended.pipeline not in ("check", "gate"):
             return

@@ -2,7 +2,7 @@
 
 Several servers serve several users; they die and lose their connection at random requests.  After every commit, all
 active leases are added up from the records: together they hold no more of an object than it has, an exclusive lease is
-the only one of its object, and no project exceeds its quota.  In the end everything is given back.
+the only one of its object, and no project exceeds its quota.  In the end every lease is returned.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class LeasingSimulation:
         await run_until(stop, inventory.journal.run(), self._leasing(inventory).run())
 
     async def _user(self, number: int, inner: MemoryBackend, chance: random.Random) -> None:
-        """Lease an object, keep it for a while, and give it back or let the lease expire, again and again."""
+        """Lease an object, keep it for a while, and return it or let the lease expire, in a loop."""
         link = SimLink(inner, chance, _faults(chance, dies=False))
         inventory = _inventory(link)
         journal = asyncio.ensure_future(inventory.journal.run())

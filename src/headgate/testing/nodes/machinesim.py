@@ -171,7 +171,7 @@ class MachineSimulation:
     launcher: MakeLauncher = a_launcher
     deaths: int = 0
     leases: int = 0
-    """Number of leases that were given back."""
+    """Number of leases that were returned."""
 
     def run(self) -> dict[str, str]:
         """Build -> result.  Raise MachineInvariantBroken, naming the seed."""
@@ -237,7 +237,7 @@ class MachineSimulation:
     async def _person(
         self, user: str, simulated: SimulatedMachines, inner: MemoryBackend, chance: random.Random
     ) -> None:
-        """Lease a machine, use it, and give it back, again and again."""
+        """Lease a machine, use it, and return it, in a loop."""
         loop, store = asyncio.get_running_loop(), Store(inner)
         inventory = Inventory(store, InventoryMap(), lambda: int(loop.time() * 1000))
         journal = asyncio.ensure_future(inventory.journal.run())

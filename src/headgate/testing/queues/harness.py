@@ -238,7 +238,7 @@ class QueueFleet:
         await self._until(f"{workers} share {len(self.queues)} queues", holds)
 
     async def post_steadily(self) -> None:
-        """Post one message to every queue, again and again, until cancelled."""
+        """Post one message to every queue, repeatedly, until cancelled."""
         while True:
             body: list[tuple[str, int | None]] = [(str(self.posted), 1)]
             await asyncio.gather(*(self.client.post_many(queue, body, fresh()) for queue in self.queues))

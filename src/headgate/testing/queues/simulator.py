@@ -1,7 +1,7 @@
 """Simulate queue workers under random schedules and faults: same seed, same run.
 
 Workers join, leave, are drained, die, stall past their session, and commit late; they have slots for few jobs, some
-jobs kill them, and the store is away for a while.
+jobs kill them, and the store is unavailable for a while.
 
 The simulation checks that no partition stays without a worker or has two; each is processed in order with nothing
 skipped; a message that runs twice was in flight; a message that is given up was started as often as its dead letter
@@ -56,7 +56,7 @@ PACE = JobPace(
 
 class LateBackend(MortalBackend):
     """Lose the connection at random, so that pending requests arrive late unless they are refused. While the world's
-    store is away, all connections are lost."""
+    store is unavailable, all connections are lost."""
 
     late: float = 0.02
     world: QueueWorld

@@ -69,7 +69,7 @@ def system(**more: Entry) -> dict[str, Entry]:
 
 
 def _needed(program: Path) -> Iterator[Path]:
-    """Yield the libraries that a program loads at its start, by the paths at which it looks for them."""
+    """Yield the libraries that a program loads when it starts, by the paths at which it looks for them."""
     output = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
     for line in output.splitlines():
         for word in line.split():

@@ -106,8 +106,8 @@ class SimHub:
                 if hints:
                     yield forge.Sighting(answered=tuple(hint.id for hint in hints))
             except forge.ReporterAway as away:
-                # Nothing is forgotten when the forge is away; hints are acknowledged only after the poll that they
-                # requested.
+                # Nothing is forgotten when the forge is unavailable; hints are acknowledged only after the poll that
+                # they requested.
                 self._hints = [*hints, *self._hints]
                 await asyncio.sleep(max(away.wait_s, 1.0))
                 continue

@@ -68,7 +68,7 @@ class Notes:
         """Return reusable builds after a delay; sometimes the history is unavailable."""
         await asyncio.sleep(self.chance.random())
         if self.chance.random() < AWAY:
-            raise HistoryUnavailable("the database is away")
+            raise HistoryUnavailable("the database is unavailable")
         found = {one: self.passed_on[one] for one in inputs if one in self.passed_on}
         return {
             one: Passed(uuid=b.uuid, start_ms=b.start_ms, end_ms=b.end_ms, returned=b.returned)

@@ -32,7 +32,7 @@ REFERENCE = {
     "build, both sides": 49,
     "event, written and consumed": 6,
     "semaphore of a playbook, taken": 9,
-    "semaphore of a playbook, given back": 5,
+    "semaphore of a playbook, released": 5,
     "nothing to do": 87,
     "mirror of 200 requests, loaded": 1_221,
     "mirror of 200 requests, after a TCP drop": 1_215,
@@ -176,7 +176,7 @@ async def _semaphores(
         await shows(0)
 
     await count("semaphore of a playbook, taken", take())
-    await count("semaphore of a playbook, given back", give())
+    await count("semaphore of a playbook, released", give())
     await claim.complete([])
     for side in (one, two):
         await side.seen(path, False)

@@ -106,7 +106,7 @@ class RequestShape(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     """Why it waits. Headgate only."""
     why_since: str | None = None
-    """Since when it waits for that reason. Headgate only."""
+    """When it began to wait for that reason. Headgate only."""
     tried: tuple[str, ...] = ()
     """What was tried so far, and how it failed. Headgate only."""
 
@@ -141,7 +141,7 @@ def _executor_node(site: Site, record: ComponentRecord, one: OwnMachine, doing: 
         type=one.labels,
         label=one.labels[0] if one.labels else "",
         state=state,
-        # Executors do not announce since when, so this is the present time.
+        # Executors do not announce when that began, so this is the present time.
         state_time=time_text(site.context.now_ms()) or "",
         comment=doing,
         connection_type="ssh",

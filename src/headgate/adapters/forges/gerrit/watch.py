@@ -199,7 +199,7 @@ class Watcher:
                     found += [one] if one is not None else []
         finally:
             await end(*tasks)
-        # All failed: this call raises if the reason is that the server is away.
+        # All failed: this call raises if the reason is that the server is unavailable.
         if failed == len(tasks):
             await self._rest.may()
         return found

@@ -78,7 +78,7 @@ _KUBERNETES = {
     ),
     "context": ConnectionOption("text", "", "the context in that file. Default: its current one."),
     "room_timeout": ConnectionOption("seconds", "120", "how long a pod may wait for the cluster to grow."),
-    "use_openshift_projects": ConnectionOption("flag", "false", "make OpenShift's projects instead of namespaces."),
+    "use_openshift_projects": ConnectionOption("flag", "false", "create OpenShift projects instead of namespaces."),
 }
 _PODMAN = {
     "authorized_keys": ConnectionOption("path", "", "public ssh keys of the executors, which log in to machines."),

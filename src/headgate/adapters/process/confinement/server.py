@@ -88,7 +88,7 @@ class CommandServer:
         """Return the descriptor that must be readable before `go_on` is called; negative if there is currently none."""
         if not self._spaces:
             return self._ready
-        # A client that opens connections without end fills the backlog of its own socket, not the list of processes.
+        # A client that opens connections endlessly fills the backlog of its own socket, not the list of processes.
         return self._listening.fileno() if len(self._handlers) < CONNECTIONS_MAX else -1
 
     def go_on(self) -> bool:

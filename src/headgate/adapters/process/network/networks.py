@@ -79,7 +79,7 @@ class Networks:
         self.user: Spaces = NOWHERE_ELSE
         """User namespace in which this process is root; unused if it is root anyway."""
         self._known: dict[str, tuple[float, list[Ip]]] = {}
-        """Name of a machine -> until when its addresses are cached, and the addresses that were found last."""
+        """Name of a machine -> when its cached addresses expire, and the addresses that were found last."""
         self._unresolved = set[str]()
         """Names of the fleet whose failure to resolve was logged."""
         self.usable = False

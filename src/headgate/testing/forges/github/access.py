@@ -154,7 +154,7 @@ class FakeGitHubLimits:
     content_max_a_minute: int = CONTENT_MAX_A_MINUTE
     budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
     punished: dict[str, float] = field(default_factory=dict)
-    """Key of a caller that is blocked -> until when."""
+    """Key of a caller that is blocked -> when the block ends."""
     after_s: int | None = 60
     """Seconds in the Retry-After header of a refusal; None: the header is not sent."""
     made: dict[str, deque[float]] = field(default_factory=dict)
