@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from headgate.adapters.forges.registry import FORGES, without_effect
 from headgate.adapters.nodes.clouds.registry import CLOUDS, settings_of
 from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import NoSettings, UserError
+from headgate.base.hints import similar, with_hint
 from headgate.cli.inifile import IniFile, read_ini, with_new_names, wrong_url
 from headgate.cli.options import FORMER, OPTIONS
 from headgate.cli.reference import LACKING, NOTES, OptionNote, note
@@ -307,7 +307,7 @@ def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> 
         yield f"{ini.at(section)}: [DEFAULT] is not supported: move its options to the sections that they belong to"
         return
     if kind not in OPTIONS:
-        yield f"{ini.at(section)}: unknown section [{section}]{_near_section(section)}"
+        yield with_hint(f"{ini.at(section)}: unknown section [{section}]", _similar_section(section))
         return
     driver = found.get("driver", "") if kind == "connection *" else ""
     known: Mapping[str, object] = OPTIONS[kind]
@@ -317,7 +317,7 @@ def _wrongs(ini: IniFile, section: str, kind: str, found: Mapping[str, str]) -> 
         known = {"driver": None, **REPORTERS[driver].settings}
     for name, value in found.items():
         if name not in known and "*" not in known:
-            yield f"{ini.at(section, name)}: unknown option {name!r} in [{section}]{_near(name, known)}"
+            yield with_hint(f"{ini.at(section, name)}: unknown option {name!r} in [{section}]", similar(name, known))
             continue
         if name == "driver" and kind == "connection *" and _lacking(value):
             continue
@@ -349,10 +349,11 @@ def _lacks(ini: IniFile, section: str, found: Mapping[str, str]) -> Iterator[str
         yield f"{ini.at(section)}: [{section}] needs {'an' if needed[0] in 'aeio' else 'a'} {needed}: {what}"
 
 
-def _near_section(section: str) -> str:
+def _similar_section(section: str) -> str:
+    """Return the hint for an unknown section."""
     if f"{section} *" in OPTIONS:
-        return f"; it needs a name, as in [{section} local]"
-    return _near(section, {name.removesuffix(" *"): None for name in OPTIONS})
+        return f"it needs a name, as in [{section} local]"
+    return similar(section, [name.removesuffix(" *") for name in OPTIONS])
 
 
 def _wrong(kind: str, value: str) -> str:
@@ -376,11 +377,6 @@ def _wrong(kind: str, value: str) -> str:
             return f"must be a whole number, not {value!r}"
         return "" if least <= int(value) <= most else f"must be from {least} to {most}, not {value!r}"
     return wrong_url(value)
-
-
-def _near(word: str, known: Mapping[str, object]) -> str:
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
 
 
 def reference() -> str:

@@ -25,6 +25,7 @@ from headgate.adapters.process.joblog import follow
 from headgate.adapters.process.returns import parse
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.base.errors import UserError
+from headgate.base.hints import nearest, with_hint
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
 from headgate.base.texts import plain_json
@@ -39,7 +40,7 @@ from headgate.cli.settings import Settings, find, read
 from headgate.cli.terminal.say import say, style
 from headgate.config.files.checks import deep_plain
 from headgate.config.files.document import load
-from headgate.config.files.source import Wrong, nearest
+from headgate.config.files.source import Wrong
 from headgate.config.model import FrozenJob, PlaybookSecret
 from headgate.config.operator.model import ConfigErrors
 from headgate.gate.builds.report import duration
@@ -168,7 +169,8 @@ def _job(
             known.setdefault(job.name, []).append(place.pipeline)
     where = f" in {pipeline}" if pipeline else ""
     jobs = ", ".join(f"{job} ({', '.join(pipelines)})" for job, pipelines in known.items()) or "none"
-    raise UserError(f"{project} runs no job {name!r}{where}{nearest(name, list(known))}\nIts jobs are: {jobs}")
+    text = with_hint(f"{project} runs no job {name!r}{where}", nearest(name, known))
+    raise UserError(f"{text}\nIts jobs are: {jobs}")
 
 
 def _spec(loaded: LoadedTenant, place: GraphPlace, job: FrozenJob, found: list[ProjectWorkTree]) -> BuildSpec:
@@ -296,10 +298,8 @@ def given_secrets(job: FrozenJob, path: Path | None) -> GivenSecrets:
     wanted = {s.name: s for book in (*job.pre_run, *job.run, *job.post_run) for s in book.secrets if s.oidc is None}
     if unknown := [name for name in contents if name not in wanted]:
         known = ", ".join(wanted) or "none"
-        text = (
-            f"job {job.name} has no secret {unknown[0]!r}{nearest(unknown[0], list(wanted))}; its secrets are: {known}"
-        )
-        raise UserError(f"{path}: {text}")
+        text = with_hint(f"job {job.name} has no secret {unknown[0]!r}", nearest(unknown[0], wanted))
+        raise UserError(f"{path}: {text}; its secrets are: {known}")
     clear: dict[tuple[str, Pieces], str] = {}
     missing: list[str] = []
     for book in (*job.pre_run, *job.run, *job.post_run):

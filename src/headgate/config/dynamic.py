@@ -264,4 +264,5 @@ def _following(before: TenantLayouts | None, tenant: Tenant, branches: Branches)
 
 
 def _unmerged(error: ConfigError) -> ConfigError:
-    return replace(error, text=f"{error.text}; it depends on a change of a config-project that has not landed yet")
+    why = "it depends on a change of a config-project that has not landed yet"
+    return replace(error, text=f"{error.text}; {why}", hint="")

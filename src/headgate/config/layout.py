@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from headgate.base.hints import with_hint
 from headgate.config.assembly.admission import Admission
 from headgate.config.assembly.references import References, seen_from_outside
 from headgate.config.budgets import DEFAULTS, Budgets
@@ -307,8 +308,9 @@ def _copied(base: D, branches: Branches, gone: Collection[Place]) -> D:
 def _shadows(tenant: Tenant, project: TenantProject) -> Iterator[ConfigError]:
     for name in project.shadow:
         if tenant.find(name) is None:
-            text = f"{tenant.why_not(name)}; the tenant file lists it under `shadow` of {project.name}"
-            yield ConfigError("Project Not Found", text, project.project)
+            why = tenant.why_not(name)
+            text = f"{why.problem}; the tenant file lists it under `shadow` of {project.name}"
+            yield ConfigError("Project Not Found", with_hint(text, why.hint), project.project, hint=why.hint)
 
 
 def _enter(layout: LayoutDefinitions, key: Key, stanzas: list[Stanza], pipeline: Pipeline | None) -> None:

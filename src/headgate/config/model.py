@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.base.hints import with_hint
 from headgate.config.patterns import Rule
 
 
@@ -300,13 +301,19 @@ class ConfigError(msgspec.Struct, frozen=True, omit_defaults=True):
     """Lines around the error, with its line marked."""
     severity: str = "error"
     """error | warning"""
+    hint: str = ""
+    """End of the text that suggests a word; `problem` is the text without it."""
+
+    @property
+    def problem(self) -> str:
+        return self.text.removesuffix(with_hint("", self.hint))
 
     def render(self) -> str:
         """Return `project branch path:line: error: text [name]`, and the snippet below it."""
-        where = " ".join(x for x in (self.project, self.branch) if x)
         place = f"{self.path}:{self.line}" if self.line else self.path
-        head = ": ".join(x for x in (" ".join(x for x in (where, place) if x), self.severity, self.text) if x)
-        return f"{head} [{self.name}]" + (f"\n{self.snippet}" if self.snippet else "")
+        where = " ".join(filter(None, (self.project, self.branch, place)))
+        text = ": ".join(filter(None, (where, self.severity, f"{self.text} [{self.name}]")))
+        return f"{text}\n{self.snippet}" if self.snippet else text
 
 
 class TriggerFilter(msgspec.Struct, frozen=True, omit_defaults=True):

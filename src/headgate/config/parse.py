@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.budgets import BRANCH_MAX_BYTES, DEFAULTS, FILES_MAX, Budgets, sized
 from headgate.config.files.document import SecretOpener, Table, load
-from headgate.config.files.source import Source, Wrong, nearest, roots
+from headgate.config.files.source import Source, Wrong, roots
 from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
 from headgate.config.kinds.stanza import check_stanza
 from headgate.config.model import ConfigError
@@ -58,7 +59,7 @@ class Stanza:
         own = PROJECT if self.kind == "project" else TEMPLATE
         return ((key, value) for key, value in self.body.items() if key not in own)
 
-    def error(self, name: str, text: str, key: str = "", severity: str = "error") -> ConfigError:
+    def error(self, name: str, text: str | HintedText, key: str = "", severity: str = "error") -> ConfigError:
         return self.source.error(name, text, self.body.at(key) if key else self.line, severity)
 
 
@@ -224,7 +225,7 @@ def _content(project: TenantProject, text: str, opener: SecretOpener | None, bud
 
 def _noted(wrong: Wrong, line: int = 0) -> Wrong:
     """Return a copy of the error without its traceback, so that it can be cached."""
-    return Wrong(wrong.text, wrong.line or line, wrong.name, wrong.severity)
+    return Wrong(wrong.message, wrong.line or line, wrong.name, wrong.severity)
 
 
 _UNDASHED = re.compile(rf"(?:{'|'.join(map(re.escape, KINDS))}):(?=\s|$)")
@@ -251,7 +252,7 @@ def _items(document: Any) -> list[tuple[str, Any, int]]:
             raise Wrong("each stanza must be a mapping with one key, such as `- job:`", getattr(item, "line", 1))
         ((kind, body),) = item.items()
         if kind not in KINDS:
-            raise Wrong(f"{kind!r} is not a kind of stanza{nearest(kind, KINDS)}", item.at(kind))
+            raise Wrong(HintedText(f"{kind!r} is not a kind of stanza", nearest(kind, KINDS)), item.at(kind))
         if not isinstance(body, Table):
             raise Wrong(f"the content of `- {kind}:` must be a mapping", item.at(kind))
         items.append((kind, body, item.at(kind)))

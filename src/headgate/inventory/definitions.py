@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headgate.base.errors import needing
+from headgate.base.hints import expected, with_hint
 from headgate.inventory.model import KIND, PARENT, PROVIDER, READ, WRITE, Definition, Object, Permission
 from headgate.inventory.names import Invalid, name, value
 
@@ -312,4 +313,4 @@ def _only(written: object, known: tuple[str, ...], what: str) -> None:
         raise Invalid(f"{what} is a mapping, not {written!r}")
     unknown = sorted(str(word) for word in written if word not in known)
     if unknown:
-        raise Invalid(f"{what}: {', '.join(unknown)} is not known; known are {', '.join(known)}")
+        raise Invalid(with_hint(f"{what}: {', '.join(unknown)} is not known", expected(known)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from hypothesis import given, settings
@@ -58,8 +57,7 @@ a_state = st.fixed_dictionaries({}, optional={place: a_file for place in PLACES}
 
 
 def essence(layout: Layout) -> dict[str, Any]:
-    """Return the comparable content of a layout, without suggestions, which name unrelated objects."""
-    hint = re.compile(r"; (did you mean|known are) .*")
+    """Return the comparable content of a layout, without hints, which name unrelated objects."""
     graphs = {
         (pipeline, project, branch): layout.freeze(pipeline, project, branch)
         for pipeline in layout.pipelines
@@ -68,7 +66,7 @@ def essence(layout: Layout) -> dict[str, Any]:
     }
     singles = {kind: {n: (s.place, s.name) for n, s in found.items()} for kind, found in layout.singles.items()}
     return {
-        "errors": [(e.name, e.project, e.branch, e.line, hint.sub("", e.text)) for e in layout.errors],
+        "errors": [(e.name, e.project, e.branch, e.line, e.problem) for e in layout.errors],
         "jobs": {name: [s.place for s in found] for name, found in layout.jobs.items()},
         "projects": {name: [s.place for s in found] for name, found in layout.projects.items()},
         "templates": {name: [s.place for s in found] for name, found in layout.templates.items()},

@@ -61,7 +61,7 @@ def test_but_all_errors_of_the_change_s_own_project_and_branch_are_reported() ->
 def test_errors_that_a_change_causes_elsewhere_are_reported() -> None:
     made = layouts({"lib": "- job: {name: shared, run: r.yaml}", "app": "- project: {gate: {jobs: [shared]}}"})
     _, errors = proposed(made, {"lib": "[]"}, "lib")
-    assert rows(errors) == ["error app@master:1 the job 'shared' is not defined; known are base"]
+    assert rows(errors) == ["error app@master:1 the job 'shared' is not defined; expected base"]
 
 
 def test_errors_of_the_chain_ahead_are_reported_there() -> None:

@@ -199,7 +199,7 @@ def test_the_same_definition_is_always_the_same_text() -> None:
     ("written", "why"),
     [
         ({"k": {"schema": {"type": "array"}}}, "type is one or several of string"),
-        ({"k": {"schema": {"minLength": 3}}}, "minLength is not known; known are type"),
+        ({"k": {"schema": {"minLength": 3}}}, "minLength is not known; expected one of type, types, enum"),
         ({"k": {"schema": {"format": "colour"}}}, "format is one of"),
         ({"k": {"schema": {"pattern": "(a"}}}, "not JSON Schema"),
         ({"k": {"required": "yes"}}, "required is true or false"),

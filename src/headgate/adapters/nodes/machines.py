@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from headgate.base.errors import CloudError, UserError
+from headgate.base.hints import did_you_mean
 from headgate.base.texts import yaml_fault
 from headgate.config.model import Nodeset
 from headgate.map.records import OwnMachine
@@ -210,7 +211,7 @@ def _variables(where: str, entry: dict[Any, Any]) -> dict[str, Any]:
     for key in own:
         if key != HOST_KEY_VARIABLE and not str(key).startswith("ansible_"):
             similar = MEANT.get(str(key), "")
-            hint = f"; did you mean {similar!r}?" if similar else ", only name, labels, vars, and Ansible variables"
+            hint = f"; {did_you_mean([similar])}" if similar else ", only name, labels, vars, and Ansible variables"
             raise UserError(f"{where}: there is no key {key!r}{hint}; put your own variables under `vars`")
     return {**others, **own}
 

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.hints import nearest, with_hint
 from headgate.base.texts import listed, plain_json
 from headgate.cli.groups import CommandGroup
 from headgate.cli.offline import report
@@ -20,7 +21,6 @@ from headgate.config.check.findings import Cause, causes, left_out
 from headgate.config.check.uses import Uses, uses
 from headgate.config.explain.origins import Attribute, Elements, Explained, Explainer, Origin, OriginStep, explained
 from headgate.config.files.checks import as_list, deep_plain, plain
-from headgate.config.files.source import nearest
 from headgate.config.freeze.sections import FreezeTarget, attached, job_applies, of
 from headgate.config.operator.model import ConfigErrors
 from headgate.config.parse import Stanza
@@ -102,8 +102,8 @@ def _only(found: Explained, wanted: str) -> tuple[Attribute | Elements, ...]:
     fits = {id(one): one for word, one in known.items() if word == wanted or word.startswith(f"{wanted}.")}
     if not fits:
         names = sorted({spoken(one.path).partition(".")[0] for one in found.attributes})
-        near = nearest(wanted, names) or f"; these are set: {', '.join(names)}"
-        raise ReadingError(f"job {found.job} has no attribute {wanted!r}{near}")
+        hint = nearest(wanted, names) or f"these are set: {', '.join(names)}"
+        raise ReadingError(with_hint(f"job {found.job} has no attribute {wanted!r}", hint))
     return tuple(fits.values())
 
 
@@ -118,8 +118,8 @@ def chosen(
             wrong_one = left_out(layout).get(f"job {name}")
             lost = f"its definition is ignored because of the error at {report.place(wrong_one)}" if wrong_one else ""
             # An ignored definition explains more than a similar name.
-            more = lost or nearest(name, layout.jobs).removeprefix("; ")
-            wrong.append(f"tenant {loaded.tenant.name} has no job {name!r}{more and '; '}{more}")
+            hint = lost or nearest(name, layout.jobs)
+            wrong.append(with_hint(f"tenant {loaded.tenant.name} has no job {name!r}", hint))
             continue
         having = [place for place in places(loaded, pipeline, project, branch) if _runs(loaded, place, name)]
         if having:
@@ -302,7 +302,7 @@ def uses_command(given: ReadingOptions, name: str, json_: bool) -> None:
         having = {tenant: loaded for tenant, loaded in tenants.items() if loaded.layout.variants(name)}
         if not having:
             known = [job for loaded in tenants.values() for job in loaded.layout.jobs]
-            raise UserError(f"no tenant has a job {name!r}{nearest(name, known)}")
+            raise UserError(with_hint(f"no tenant has a job {name!r}", nearest(name, known)))
     except (UserError, ConfigErrors) as error:
         raise ReadingError(str(error)) from error
     found = {tenant: uses(loaded.layout, name) for tenant, loaded in having.items()}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headgate.base.errors import UserError
+from headgate.base.hints import nearest, with_hint
 from headgate.base.texts import plain_json
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.reader import LoadedTenant
@@ -18,7 +19,6 @@ from headgate.cli.offline.repositories import Files, UnreadableRepository, is_re
 from headgate.cli.terminal.say import style
 from headgate.config.explain import describe
 from headgate.config.explain.origins import Explainer
-from headgate.config.files.source import nearest
 from headgate.config.model import FrozenGraph
 from headgate.config.operator.model import TenantProject
 
@@ -53,7 +53,8 @@ def places(loaded: LoadedTenant, pipeline: str | None, project: str | None, bran
     """Return the graphs of all matching projects and pipelines, in the order of the tenant file. Raise UserError."""
     layout, name = loaded.layout, loaded.tenant.name
     if pipeline is not None and pipeline not in layout.pipelines:
-        raise UserError(f"tenant {name} has no pipeline {pipeline!r}{nearest(pipeline, layout.pipelines)}")
+        text = f"tenant {name} has no pipeline {pipeline!r}"
+        raise UserError(with_hint(text, nearest(pipeline, layout.pipelines)))
     source = loaded.project(project) if project is not None else None
     sources = loaded.tenant.projects if source is None else (source,)
     pipelines = list(layout.pipelines) if pipeline is None else [pipeline]

@@ -13,8 +13,6 @@ from headgate.config.check.findings import Cause, CheckedGraph
 from headgate.config.explain.marks import Extent, in_line
 from headgate.config.model import ConfigError
 
-# A hint at the end of an error text, which is shown on its own line.
-_HINT = re.compile(r"; (did you mean .*|known are .*|there (?:is|are) .*)$", re.DOTALL)
 _SHOWN = re.compile(r"[^\t]")
 _SNIPPET = re.compile(r"^[> ] +(\d+) \| ?(.*)$")
 HINT_MAX_CHARS = 160
@@ -103,8 +101,7 @@ def block(error: ConfigError, notes: Sequence[tuple[str, str]] = (), extent: Ext
 
 
 def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent | None) -> Iterator[str]:
-    hint = _HINT.search(error.text)
-    text = visible(error.text[: hint.start()] if hint else error.text)
+    text = visible(error.problem)
     kind = style(f"{error.severity}[{error.name}]", fg=_COLOURS[error.severity], bold=True)
     yield f"{kind}: {style(text, bold=True)}"
     # Rows of a snippet look like `>  12 | text`. `visible` replaces control characters, which could affect the
@@ -123,7 +120,7 @@ def _rows(error: ConfigError, notes: Sequence[tuple[str, str]], extent: Extent |
             mark = style("^" * max(1, end - start), fg=_COLOURS[error.severity], bold=True)
             # Copy tabs, so that the mark aligns with the text at any tab width.
             yield f"{bar} {_SHOWN.sub(' ', line[:start])}{mark}"
-    help_rows = [("help", _help(hint[1]))] if hint else []
+    help_rows = [("help", _help(error.hint))] if error.hint else []
     for label, note in (*help_rows, *notes):
         begin = f"{label}: " if label else ""
         yield f"{'':{width}} {style('=', fg='blue')} {begin}{visible(note)}"
@@ -142,7 +139,7 @@ def notes(cause: Cause) -> Iterator[tuple[str, str]]:
         yield "", f"also missing at {listed([place(error) for error in cause.also], FOLLOWING_MAX)}"
     for error in cause.follow[:FOLLOWING_MAX]:
         # Drop hints of consequences: these disappear together with their cause.
-        yield "so", f"{place(error)}: {error.text.partition('; did you mean')[0].partition('; known are')[0]}"
+        yield "so", f"{place(error)}: {error.problem}"
     if (more := len(cause.follow) - FOLLOWING_MAX) > 0:
         yield "so", f"{more:,} more error{'s' if more > 1 else ''} of this kind"
     if cause.graphs:

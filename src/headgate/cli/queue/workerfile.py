@@ -8,12 +8,12 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from headgate.base.errors import UserError
+from headgate.base.hints import similar, with_hint
 from headgate.cli.inifile import IniFile, read_ini, wrong_url
 from headgate.cli.queue.workeroptions import IGNORED, NOT_LEASED, OPTIONS, RETRY, SERVER, WorkerOption
 from headgate.map.workers import ROOT, Application, QueueMap
@@ -332,15 +332,11 @@ def _known(ini: IniFile, section: str, options: Mapping[str, str]) -> None:
         return
     kind = "queue *" if section.startswith("queue ") else section
     if kind not in OPTIONS:
-        raise UserError(f"{ini.at(section)}: unknown section [{section}]{_near(section, OPTIONS)}")
+        raise UserError(with_hint(f"{ini.at(section)}: unknown section [{section}]", similar(section, OPTIONS)))
     for option in options:
         if option not in OPTIONS[kind]:
-            raise UserError(f"{ini.at(section, option)}: unknown option {option!r}{_near(option, OPTIONS[kind])}")
-
-
-def _near(word: str, known: Any) -> str:  # names, in any container
-    close = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+            text = f"{ini.at(section, option)}: unknown option {option!r}"
+            raise UserError(with_hint(text, similar(option, OPTIONS[kind])))
 
 
 def _split(connection: str) -> tuple[str, str]:

@@ -29,8 +29,8 @@ SERIAL_JOBS = (files.UNIT, files.TOGETHER)
 """Scripts of the jobs that each of these changes runs in the gate, in order."""
 _REASONS = (re.compile(r"\w+Error: .+"), re.compile(r".+: error: .+"))
 """Match the line of an answer that names the error."""
-_REASON_END = "; known are "
-"""Text at which such a line is cut; the complete answer has the rest."""
+_REASON_END = "; "
+"""Text at which such a line is cut: a hint may follow, which the complete answer has."""
 
 
 @dataclass(frozen=True, slots=True)

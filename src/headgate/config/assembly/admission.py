@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.definitions import PATTERNS, Key
 from headgate.config.files.checks import as_list, deep_plain, entries
 from headgate.config.files.document import Table
-from headgate.config.files.source import MEANING, Wrong, nearest
+from headgate.config.files.source import MEANING, Wrong
 from headgate.config.kinds.pipeline import pipeline
 from headgate.config.model import ANSIBLE, ConfigError, Pipeline
 from headgate.config.operator.model import Tenant, TenantProject
@@ -185,8 +186,8 @@ class Admission:
             text = f"ttl exceeds the tenant's limit of {most_s} s"
             raise Wrong(text, oidc.at("ttl"), "Max OIDC TTL Exceeded")
         if "iss" in oidc and oidc["iss"] not in allowed:
-            text = f"this tenant may not use the issuer {oidc['iss']!r}{nearest(oidc['iss'], allowed)}"
-            raise Wrong(text, oidc.at("iss"), "OIDC issuer not allowed")
+            unknown = HintedText(f"this tenant may not use the issuer {oidc['iss']!r}", nearest(oidc["iss"], allowed))
+            raise Wrong(unknown, oidc.at("iss"), "OIDC issuer not allowed")
 
     # --- projects
 

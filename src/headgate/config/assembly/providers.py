@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.files.checks import entries, show
 from headgate.config.files.document import Table
-from headgate.config.files.source import MEANING, NO_EFFECT, UNKNOWN_WORD, Wrong, nearest
+from headgate.config.files.source import MEANING, NO_EFFECT, UNKNOWN_WORD, Wrong
 from headgate.config.keys import nodes
 from headgate.config.keys.forms import misspoken
 from headgate.config.keys.objects import PROVIDER, SECTION
@@ -30,7 +31,7 @@ class AttachedPart(NamedTuple):
     settings: Table
     line: int
 
-    def error(self, text: str, key: str = "") -> ConfigError:
+    def error(self, text: str | HintedText, key: str = "") -> ConfigError:
         return self.stanza.source.error(MEANING, text, self.settings.at(key) or self.line)
 
 
@@ -87,7 +88,7 @@ def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
     good = {*(PROVIDER if stanza.kind == "provider" else SECTION), *known.own}
     for key in stanza.body if known.complete else ():
         if key not in good:
-            text, line = f"a {kind} of {driver} has no key {key!r}{nearest(key, good)}", stanza.body.at(key)
+            text, line = HintedText(f"a {kind} of {driver} has no key {key!r}", nearest(key, good)), stanza.body.at(key)
             yield Wrong(text, line) if known.refuses else Wrong(text, line, UNKNOWN_WORD, "warning")
 
 

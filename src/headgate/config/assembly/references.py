@@ -9,11 +9,12 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.assembly.providers import PARTS, attached, misfits, retained_counts
 from headgate.config.definitions import Key, LayoutDefinitions
 from headgate.config.files.checks import deep_plain, entries
 from headgate.config.files.document import Table
-from headgate.config.files.source import MEANING, nearest
+from headgate.config.files.source import MEANING
 from headgate.config.freeze.resources import UnknownNodeset, flattened_nodesets
 from headgate.config.freeze.sections import is_dropped
 from headgate.config.keys.forms import BY_DEFAULT
@@ -91,7 +92,9 @@ class References:
     def _missing(self, stanza: Stanza, key: str, kind: str, known: Collection[str], name: str) -> Iterator[ConfigError]:
         for word, line in entries(stanza.body.get(key), stanza.body.at(key)):
             if not self._known(kind, word):
-                yield stanza.source.error(name, f"there is no {kind} {word!r}{self._nearest(word, known)}", line)
+                yield stanza.source.error(
+                    name, HintedText(f"there is no {kind} {word!r}", self._nearest(word, known)), line
+                )
 
     def _unchecked(self, stanza: Stanza) -> Iterator[ConfigError]:
         """Yield an error for each undefined pipeline whose results a requirement checks."""
@@ -104,14 +107,14 @@ class References:
                     if not self._known("pipeline", name):
                         effect = "no change can enter" if key == "require" else "it rejects no changes"
                         near = self._nearest(name, self._layout.pipelines)
-                        text = f"there is no pipeline {name!r}, whose result {key} checks: {effect}{near}"
+                        text = HintedText(f"there is no pipeline {name!r}, whose result {key} checks: {effect}", near)
                         yield stanza.source.error(MEANING, text, line, "warning")
 
     def _defined(self, job: str) -> bool:
         return job == "noop" or self._known("job", job)
 
     def _undefined(self, stanza: Stanza, job: str, line: int, how: str = "job", severity: str = "error") -> ConfigError:
-        text = f"the {how} {job!r} is not defined{self._nearest(job, self._layout.jobs)}"
+        text = HintedText(f"the {how} {job!r} is not defined", self._nearest(job, self._layout.jobs))
         return stanza.source.error(MEANING, text, line, severity)
 
     # --- jobs
@@ -157,7 +160,7 @@ class References:
             found = flattened_nodesets(self._layout, nodeset, named)
         except UnknownNodeset as unknown:
             at = line if isinstance(nodeset, str) else nodeset.at("alternatives")
-            yield stanza.source.error(unknown.kind, str(unknown), at)
+            yield stanza.source.error(unknown.kind, unknown.message, at)
             return
         finally:
             # Also after an error: the stanza must be checked again once the missing nodeset is defined.
@@ -177,7 +180,7 @@ class References:
         for node, _ in entries(nodeset.get("nodes"), nodeset.line):
             label = node["label"]
             if not self._known("label", label):
-                text = f"there is no label {label!r}{self._nearest(label, self._layout.singles['label'])}"
+                text = HintedText(f"there is no label {label!r}", self._nearest(label, self._layout.singles["label"]))
                 yield stanza.source.error("Label Not Found", text, node.at("label"))
         for other, _ in entries(nodeset.get("alternatives"), nodeset.line):
             yield from self._labels(stanza, other)
@@ -185,7 +188,7 @@ class References:
     def _roles(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
         for role, line in entries(body.get("roles"), body.at("roles")):
             if "zuul" in role and self._tenant.find(role["zuul"]) is None:
-                text = f"this role is ignored: {self._tenant.why_not(role['zuul'])}"
+                text = self._tenant.why_not(role["zuul"]).after("this role is ignored: ")
                 yield stanza.source.error("Project Not Found", text, role.at("zuul") or line, "warning")
 
     def _secrets(self, stanza: Stanza, body: Table) -> Iterator[ConfigError]:
@@ -244,19 +247,20 @@ class References:
             name = stanza.body.get(key)
             if isinstance(name, str) and not self._known(kind, name):
                 known = self._layout.singles[kind]
-                text = f"there is no {kind} {name!r}{self._nearest(name, known)}"
+                text = HintedText(f"there is no {kind} {name!r}", self._nearest(name, known))
                 yield stanza.error(MEANING, text, key)
         if stanza.kind == "label":
             return
         connection, configured = stanza.body.get("connection"), self._tenant.connections
         if connection is not None and connection not in configured:
-            text = f"the connection {connection!r} is not configured{self._nearest(connection, configured)}"
+            hint = self._nearest(connection, configured)
+            text = HintedText(f"the connection {connection!r} is not configured", hint)
             yield stanza.error("Unknown Connection", text, "connection")
         for key, kind in PARTS.items():
             for part in attached(stanza, key):
                 if not self._known(kind, part.name):
-                    text = f"there is no {kind} {part.name!r}{self._nearest(part.name, self._layout.singles[kind])}"
-                    yield part.error(text)
+                    hint = self._nearest(part.name, self._layout.singles[kind])
+                    yield part.error(HintedText(f"there is no {kind} {part.name!r}", hint))
         yield from self._above(stanza)
 
     def _above(self, stanza: Stanza) -> Iterator[ConfigError]:

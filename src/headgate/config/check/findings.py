@@ -8,10 +8,11 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.definitions import Place
 from headgate.config.files.checks import as_list, entries
 from headgate.config.files.document import Table, load
-from headgate.config.files.source import MEANING, Wrong, nearest
+from headgate.config.files.source import MEANING, Wrong
 from headgate.config.freeze.collect import collect
 from headgate.config.freeze.freeze import mixed
 from headgate.config.freeze.mix import VariantRefused
@@ -108,12 +109,12 @@ def _project(
 ) -> Iterator[ConfigError]:
     queue, known = stanza.body.get("queue"), layout.singles["queue"]
     if isinstance(queue, str) and queue not in known:
-        text = f"the queue {queue!r} is not declared: all branches share it{nearest(queue, known)}"
+        text = HintedText(f"the queue {queue!r} is not declared: all branches share it", nearest(queue, known))
         yield stanza.error("Queue Not Found", text, "queue", "warning")
     for pipeline, section in _sections(stanza):
         if pipelines is not None and pipeline not in pipelines:
-            text = (
-                f"there is no pipeline {pipeline!r} in any tenant: these jobs never run{nearest(pipeline, pipelines)}"
+            text = HintedText(
+                f"there is no pipeline {pipeline!r} in any tenant: these jobs never run", nearest(pipeline, pipelines)
             )
             yield stanza.error("Pipeline Not Found", text, pipeline)
         for _, attributes, _ in section_jobs(section):
@@ -129,7 +130,8 @@ def _semaphores(known: Collection[str], stanza: Stanza, body: Table) -> Iterator
                 named += ((name, at) for name in as_list(book.get("semaphores")))
     for name, line in dict.fromkeys(named):
         if name not in known:
-            text = f"the semaphore {name!r} is not declared: it admits one build at a time{nearest(name, known)}"
+            hint = nearest(name, known)
+            text = HintedText(f"the semaphore {name!r} is not declared: it admits one build at a time", hint)
             yield stanza.source.error("Semaphore Not Found", text, line, "warning")
 
 
@@ -167,9 +169,9 @@ def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
                 last.frozen()
         except VariantRefused as refused:
             # The same stanza may apply on several branches.
-            if (key := (refused.text, refused.stanza.place)) not in reported:
+            if (key := (str(refused), refused.stanza.place)) not in reported:
                 reported.add(key)
-                yield refused.stanza.error(refused.name, refused.text, refused.key)
+                yield refused.stanza.error(refused.name, refused.message, refused.key)
         except Undecided as undecided:
             yield layout.jobs[name][0].error(MEANING, f"job {name}: {undecided}")
             return

@@ -202,7 +202,7 @@ def explained(
         for mix, step in mixed(layout, job, variants, variables, fitting):
             recorder.take(describe.job(mix.frozen(noop=job == "noop")), _Step.of(len(recorder.variants) + 1, job, step))
     except VariantRefused as refused:
-        errors = (refused.stanza.error(refused.name, refused.text, refused.key),)
+        errors = (refused.stanza.error(refused.name, refused.message, refused.key),)
     return Explained(job, tuple(recorder.variants), tuple(recorder.attributes()), errors, recorder.state)
 
 

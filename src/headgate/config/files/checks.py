@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from headgate.base.hints import HintedText, nearest
 from headgate.base.texts import line as one_line
 from headgate.config.files.document import Encrypted, Rows, Table, Tagged, row_lines
-from headgate.config.files.source import NO_EFFECT, Wrong, nearest
+from headgate.config.files.source import NO_EFFECT, Wrong
 from headgate.config.patterns import BadPattern, compiled
 
 
@@ -229,7 +230,7 @@ def table(stanza: Any, keys: Keys, what: str, warnings: list[Wrong], line: int =
     for name, value in stanza.items():
         key = keys.get(name)
         if key is None:
-            raise Wrong(f"{_a(what)} has no key {name!r}{nearest(name, list(keys))}", stanza.at(name))
+            raise Wrong(HintedText(f"{_a(what)} has no key {name!r}", nearest(name, keys)), stanza.at(name))
         key.check.see(value, ValueSpot(stanza.at(name), f"{name} of {_a(what)}", warnings))
         # Do not warn about a setting that is off: ignoring it changes nothing.
         if key.idle and value not in (None, False):

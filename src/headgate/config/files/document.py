@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import yaml
 
 from headgate.base.errors import ConfigurationError
+from headgate.base.hints import HintedText, expected
 from headgate.config.budgets import DEFAULTS, Budgets, sized
 from headgate.config.files.source import Wrong, unreadable
 
@@ -234,7 +235,7 @@ class _Reader:
             return self._encrypted(node)
         # The slash excludes tags such as `!!python/...`.
         if tag.startswith("!") or not tag.startswith(_YAML) or "/" in tag:
-            raise Wrong(f"unknown tag {tag}; known are !override, !inherit and {ENCRYPTED}", _line(node))
+            raise Wrong(HintedText(f"unknown tag {tag}", expected(("!override", "!inherit", ENCRYPTED))), _line(node))
         return self._content(node)
 
     def _content(self, node: yaml.Node) -> Any:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
 from headgate.base.errors import ConfigurationError
+from headgate.base.hints import HintedText, hinted
 from headgate.base.texts import line as one_line
 from headgate.base.texts import visible
 from headgate.config.model import ConfigError
@@ -20,8 +21,6 @@ CONTEXT_LINES = 4
 """Number of lines to show above and below the line of an error."""
 LINE_SHOWN_MAX = 500
 """Maximum number of characters to show of a line."""
-NAMED_MAX = 12
-"""Maximum number of known words to list in a message."""
 SCHEMA = "Unknown"
 """Name of syntax errors: text that is not YAML, an unknown key, or a wrong type."""
 UNKNOWN_WORD = "Unknown Word"
@@ -87,22 +86,23 @@ class Source:
     trusted: bool
     text: str
 
-    def error(self, name: str, text: str, line: int = 0, severity: str = "error") -> ConfigError:
+    def error(self, name: str, text: str | HintedText, line: int = 0, severity: str = "error") -> ConfigError:
         """Return an error in this file, with the lines around it."""
         return ConfigError(
             name=name,
-            text=visible(text),
+            text=visible(str(text)),
             project=self.project,
             branch=self.branch,
             path=one_line(self.path),
             line=line,
             snippet=snippet(self.text, line),
             severity=severity,
+            hint=visible(hinted(text).hint),
         )
 
     def error_from(self, wrong: Wrong, line: int = 0) -> ConfigError:
         """Convert `wrong` to an error in this file. `line` applies if the error has no line of its own."""
-        return self.error(wrong.name, wrong.text, wrong.line or line, wrong.severity)
+        return self.error(wrong.name, wrong.message, wrong.line or line, wrong.severity)
 
     @property
     def place(self) -> str:
@@ -112,9 +112,10 @@ class Source:
 class Wrong(ConfigurationError):
     """Report one error at one line. Code that knows the source converts it to a ConfigError."""
 
-    def __init__(self, text: str, line: int, name: str = SCHEMA, severity: str = "error") -> None:
-        super().__init__(text)
-        self.text, self.line, self.name, self.severity = text, line, name, severity
+    def __init__(self, text: str | HintedText, line: int, name: str = SCHEMA, severity: str = "error") -> None:
+        super().__init__(str(text))
+        self.message, self.text = hinted(text), str(text)
+        self.line, self.name, self.severity = line, name, severity
 
 
 def unread(why: str) -> str:
@@ -146,33 +147,6 @@ def snippet(text: str, line: int) -> str:
         for n in range(first, last + 1)
     )
     return "\n".join(shown) if lines else ""
-
-
-def _strokes(one: str, other: str) -> int:
-    """Return the edit distance of two words: additions, deletions, replacements, and swaps of adjacent characters."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for n, a in enumerate(one, 1):
-        last, before, row = before, row, [n]
-        for m, b in enumerate(other, 1):
-            cost = min(before[m] + 1, row[m - 1] + 1, before[m - 1] + (a != b))
-            if n > 1 and m > 1 and a == other[m - 2] and b == one[n - 2]:
-                cost = min(cost, last[m - 2] + 1)
-            row.append(cost)
-    return row[-1]
-
-
-def nearest(word: str, known: Collection[str]) -> str:
-    """Return `; did you mean X?`, or the list of known words if it is short; otherwise an empty string."""
-    if not isinstance(word, str):
-        return ""
-    most, letters = 1 if len(word) < 5 else 2, set(word)
-    # Computing a distance is slow, so first exclude words of other lengths or with other letters.
-    alike = (k for k in known if abs(len(k) - len(word)) <= most and len(letters ^ set(k)) <= 2 * most)
-    close = [(strokes, k) for k in alike if (strokes := _strokes(word, k)) <= most]
-    if close:
-        return f"; did you mean {min(close)[1]!r}?"
-    return f"; known are {', '.join(sorted(known))}" if 0 < len(known) <= NAMED_MAX else ""
 
 
 class ErrorClass(NamedTuple):

@@ -71,7 +71,7 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuesti
         try:
             candidate = freezer.candidate(name)
         except VariantRefused as refused:
-            errors.append(refused.stanza.error(refused.name, refused.text, refused.key))
+            errors.append(refused.stanza.error(refused.name, refused.message, refused.key))
             continue
         except Undecided as undecided:
             entry = freezer.entries[name][0]

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headgate.base.errors import ConfigurationError
+from headgate.base.hints import HintedText, hinted
 from headgate.config import model
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.checks import as_list, deep_plain, entries
@@ -21,9 +22,9 @@ from headgate.config.parse import Stanza
 class VariantRefused(ConfigurationError):
     """Report that a variant cannot be applied. It becomes a configuration error of the item, at `key` of `stanza`."""
 
-    def __init__(self, text: str, stanza: Stanza, key: str = "", name: str = MEANING) -> None:
-        super().__init__(text)
-        self.text, self.stanza, self.key, self.name = text, stanza, key, name
+    def __init__(self, text: str | HintedText, stanza: Stanza, key: str = "", name: str = MEANING) -> None:
+        super().__init__(str(text))
+        self.message, self.stanza, self.key, self.name = hinted(text), stanza, key, name
 
 
 class Mix:
@@ -168,7 +169,7 @@ class Mix:
         name = entry if isinstance(entry, str) else entry["name"]
         project = self._tenant.find(name)
         if project is None:
-            raise VariantRefused(f"job {self.name}: {self._tenant.why_not(name)}", stanza, "required-projects")
+            raise VariantRefused(self._tenant.why_not(name).after(f"job {self.name}: "), stanza, "required-projects")
         checkout = "" if isinstance(entry, str) else entry.get("override-checkout") or entry.get("override-branch", "")
         self._required[project.project] = model.RequiredProject(project.project, project.connection, checkout)
 
@@ -188,9 +189,8 @@ class Mix:
             )
         project = self._tenant.find(settings["project"])
         if project is None:
-            raise VariantRefused(
-                f"job {self.name}: {self._tenant.why_not(settings['project'])}", stanza, "include-vars"
-            )
+            why = self._tenant.why_not(settings["project"])
+            raise VariantRefused(why.after(f"job {self.name}: "), stanza, "include-vars")
         return model.IncludeVars(
             **shared, project=project.project, connection=project.connection, trusted=project.trusted
         )
@@ -281,7 +281,8 @@ class Mix:
         try:
             found = flattened_nodesets(self._layout, given)
         except UnknownNodeset as unknown:
-            raise VariantRefused(f"job {self.name}: {unknown}", stanza, "nodeset", unknown.kind) from unknown
+            text = unknown.message.after(f"job {self.name}: ")
+            raise VariantRefused(text, stanza, "nodeset", unknown.kind) from unknown
         if why := next(filter(None, map(unusable_nodeset, found)), ""):
             raise VariantRefused(f"job {self.name}: {why}", stanza, "nodeset")
         return found

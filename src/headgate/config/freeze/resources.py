@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from headgate.base.errors import ConfigurationError
+from headgate.base.hints import HintedText, hinted, nearest
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.checks import as_list, deep_plain, entries
 from headgate.config.files.document import Table
-from headgate.config.files.source import MEANING, nearest
+from headgate.config.files.source import MEANING
 from headgate.config.kinds.stanza import BOOK_KEYS, misread
 from headgate.config.model import JobRole, Node, NodeGroup, Nodeset, Playbook, PlaybookSecret
 from headgate.config.parse import Stanza
@@ -25,9 +26,9 @@ _IMPLICIT = re.compile(r"^(?:ansible[-_.+]*)*(?:role[-_.+]*)*")
 class UnknownNodeset(ConfigurationError):
     """Report a nodeset that refers to a missing nodeset, or to itself. `kind` is the name of the error."""
 
-    def __init__(self, text: str, kind: str) -> None:
-        super().__init__(text)
-        self.kind = kind
+    def __init__(self, text: str | HintedText, kind: str) -> None:
+        super().__init__(str(text))
+        self.message, self.kind = hinted(text), kind
 
 
 def flattened_nodesets(layout: LayoutDefinitions, given: str | Table, named: set[str] | None = None) -> list[Nodeset]:
@@ -54,7 +55,8 @@ def _flatten_nodesets(
         if given in path:
             raise UnknownNodeset(f"nodesets are alternatives in a circle: {' -> '.join((*path, given))}", MEANING)
         if given not in known:
-            raise UnknownNodeset(f"the nodeset {given!r} is not defined{nearest(given, known)}", "Nodeset Not Found")
+            text = HintedText(f"the nodeset {given!r} is not defined", nearest(given, known))
+            raise UnknownNodeset(text, "Nodeset Not Found")
         path, given = (*path, given), known[given].body
     # Check both: a chain of names is deep, and nodesets that each name two others double at each level.
     if len(path) > ALTERNATIVES_MAX or len(found) > ALTERNATIVES_MAX:

@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.files.checks import Check, Keys, Schema, StanzaKey, ValueSpot, many, regex, show, text, word
 from headgate.config.files.checks import idle as no_effect
 from headgate.config.files.document import Table
-from headgate.config.files.source import UNKNOWN_WORD, Wrong, nearest
+from headgate.config.files.source import UNKNOWN_WORD, Wrong
 from headgate.queueing.partitions import QUEUE_NAME
 
 _AGE = re.compile(r"\d+[smhdw]")
@@ -39,7 +40,7 @@ def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, 
         if old and value in old:
             spot.warn(f"{value!r} is deprecated: {old[value]}", "GitHub Deprecation")
         elif value not in known:
-            wrong = f"{spot.what}: {value!r} is not known{nearest(value, known)}"
+            wrong = HintedText(f"{spot.what}: {value!r} is not known", nearest(value, known))
             spot.warnings.append(Wrong(wrong, spot.line, UNKNOWN_WORD, "warning"))
         elif idle and value in idle:
             spot.warnings.append(no_effect(f"{spot.what} {value!r}", idle[value], spot.line))
@@ -68,7 +69,7 @@ def misspoken(body: Table, keys: Keys, what: str, *, complete: bool = True) -> l
         key, line = keys.get(name), body.at(name)
         # A newer Headgate or Zuul may know the key, so it is no error.
         if key is None and complete:
-            text = f"{what} has no key {name!r}{nearest(name, list(keys))}"
+            text = HintedText(f"{what} has no key {name!r}", nearest(name, keys))
             found.append(Wrong(text, line, UNKNOWN_WORD, "warning"))
         elif key is not None:
             try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.drivers import DIALECTS, DRIVERS, Driver, driver_named
 from headgate.config.files.checks import StanzaKey, anything, as_list, deep_plain, entries, idle, show, table
 from headgate.config.files.document import Table
-from headgate.config.files.source import NEVER, UNKNOWN_WORD, Wrong, nearest
+from headgate.config.files.source import NEVER, UNKNOWN_WORD, Wrong
 from headgate.config.keys.objects import PIPELINE, REPORTERS
 from headgate.config.model import Pipeline, TriggerFilter, Window
 from headgate.config.operator.model import Tenant
@@ -110,8 +111,8 @@ class _ConnectionSettings:
         for name, value in section.items():
             line = section.at(name)
             if name not in self._tenant.connections:
-                known = nearest(name, self._tenant.connections)
-                raise Wrong(f"the connection {name!r} is not configured{known}", line)
+                hint = nearest(name, self._tenant.connections)
+                raise Wrong(HintedText(f"the connection {name!r} is not configured", hint), line)
             if allowed is not None and name not in allowed:
                 text = (
                     f"this tenant may not use the connection {name!r} here; it may use {', '.join(allowed) or 'none'}"
@@ -120,7 +121,8 @@ class _ConnectionSettings:
             driver = driver_named(self._tenant.driver(name))
             if driver is None:
                 text = f"the connection {name!r} has the unknown driver {self._tenant.driver(name)!r}"
-                raise Wrong(f"{text}{nearest(self._tenant.driver(name), list(DRIVERS))}", line, "Unknown Connection")
+                hint = nearest(self._tenant.driver(name), DRIVERS)
+                raise Wrong(HintedText(text, hint), line, "Unknown Connection")
             if driver.idle and name not in self._idle:
                 self._idle.add(name)
                 what = f"the use of the connection {name!r} in the pipeline {self._body['name']}"
@@ -167,7 +169,7 @@ class _ConnectionSettings:
             return False
         for one in found:
             name = driver.forgiven if driver.forgiven and one.name == UNKNOWN_WORD else one.name
-            self._warnings.append(Wrong(one.text, one.line, name, "warning"))
+            self._warnings.append(Wrong(one.message, one.line, name, "warning"))
         return True
 
     def _deprecated(self, entry: Table, driver: Driver, connection: str) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.files.checks import Keys, StanzaKey, anything, as_list, entries, idle, plain, table
 from headgate.config.files.document import Encrypted, SecretClosed, SecretOpener, Table, Tagged, chunks_of
-from headgate.config.files.source import MEANING, Wrong, nearest
+from headgate.config.files.source import MEANING, Wrong
 from headgate.config.keys import objects
 from headgate.config.keys.job import ANSIBLE_VERSIONS, CONTROLLED, HOME_PATHS_FORBIDDEN, JOB, RESERVED_VARS
 from headgate.config.kinds.image import BadImageName, ImageName
@@ -213,9 +214,8 @@ def _flags(body: Table) -> None:
     if 0 < body.get("timeout", 0) < body.get("pre-timeout", 0):
         raise Wrong("pre-timeout is greater than timeout", body.at("pre-timeout"), "Pre-Timeout Exceeds Timeout")
     if "ansible-version" in body and str(body["ansible-version"]) not in ANSIBLE_VERSIONS:
-        known = ", ".join(ANSIBLE_VERSIONS)
-        text = f"there is no Ansible version {body['ansible-version']}; there are: {known}"
-        raise Wrong(text, body.at("ansible-version"))
+        text = f"there is no Ansible version {body['ansible-version']}"
+        raise Wrong(HintedText(text, f"there are: {', '.join(ANSIBLE_VERSIONS)}"), body.at("ansible-version"))
     for secret, at in entries(body.get("secrets"), body.at("secrets")):
         name = secret if isinstance(secret, str) else secret["name"]
         # Secrets become variables, and every job already has these two.
@@ -265,7 +265,7 @@ def _control(body: Table) -> None:
     control = body.get("attribute-control", Table(0))
     for name, rule in control.items():
         if name not in CONTROLLED:
-            raise Wrong(f"{name!r} cannot be controlled{nearest(name, CONTROLLED)}", control.at(name))
+            raise Wrong(HintedText(f"{name!r} cannot be controlled", nearest(name, CONTROLLED)), control.at(name))
         if not isinstance(rule, dict) or set(rule) - {"final"} or not isinstance(rule.get("final", True), bool):
             raise Wrong(f"attribute-control of {name} must be `final: true` or `final: false`", control.at(name))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headgate.base.hints import HintedText, nearest
 from headgate.config.drivers import ALWAYS_THERE, DRIVERS
 from headgate.config.files.checks import Keys, as_list, deep_plain, entries, table
 from headgate.config.files.document import Table, load
-from headgate.config.files.source import MEANING, NO_EFFECT, STANDARD_PATHS, Source, Wrong, nearest
+from headgate.config.files.source import MEANING, NO_EFFECT, STANDARD_PATHS, Source, Wrong
 from headgate.config.keys import tenantfile
 from headgate.config.keys.job import ANSIBLE_DEFAULT, ANSIBLE_VERSIONS
 from headgate.config.keys.objects import CONFIG_KINDS, NODEPOOL_KINDS
@@ -52,7 +53,9 @@ class _File:
                 raise Wrong("each entry must be a mapping with one key, such as `- tenant:`", getattr(item, "line", 1))
             ((kind, stanza),) = item.items()
             if kind not in tenantfile.FILE_KINDS:
-                raise Wrong(f"{kind!r} is not known here{nearest(kind, tenantfile.FILE_KINDS)}", item.at(kind))
+                raise Wrong(
+                    HintedText(f"{kind!r} is not known here", nearest(kind, tenantfile.FILE_KINDS)), item.at(kind)
+                )
             warnings = self._warnings if kind != "tenant" else []  # `_tenant` collects those of tenants
             table(stanza, _TABLES[kind], kind, warnings, item.at(kind))
             self._stanzas[kind].append(stanza)
@@ -184,7 +187,8 @@ class _File:
         # YAML parses `9` as a number.
         version = str(stanza.get("default-ansible-version", ANSIBLE_DEFAULT))
         if version not in ANSIBLE_VERSIONS:
-            text = f"there is no Ansible version {version}; there are: {', '.join(ANSIBLE_VERSIONS)}"
+            hint = f"there are: {', '.join(ANSIBLE_VERSIONS)}"
+            text = HintedText(f"there is no Ansible version {version}", hint)
             wrong.append(Wrong(text, stanza.at("default-ansible-version"), MEANING))
         return wrong
 
@@ -234,7 +238,7 @@ def tenant_projects(
     sources = stanza.get("source", Table(stanza.line))
     for name, source in sources.items():
         if name not in connections:
-            text = f"the connection {name!r} is not configured{nearest(name, list(connections))}"
+            text = HintedText(f"the connection {name!r} is not configured", nearest(name, connections))
             raise Wrong(text, sources.at(name), "Unknown Connection")
         # A driver that only posts has no repositories.
         if (driver := DRIVERS.get(connections[name].driver)) is not None and driver.posts:

@@ -11,7 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.errors import ConfigurationError
-from headgate.config.files.source import STANDARD_PATHS, nearest, touches
+from headgate.base.hints import HintedText, did_you_mean, nearest
+from headgate.config.files.source import STANDARD_PATHS, touches
 from headgate.config.keys.objects import CONFIG_KINDS
 from headgate.config.model import ConfigError
 from headgate.config.patterns import Rule, any_fullmatch
@@ -208,15 +209,17 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         short = self._by_name.get(name, [])
         return exact or (short[0] if len(short) == 1 else None)
 
-    def why_not(self, name: str) -> str:
+    def why_not(self, name: str) -> HintedText:
         """Return a message for the user: why `find` returns nothing for this name."""
         several = self._by_name.get(name, [])
         if len(several) > 1:
-            return f"the project {name!r} is in several connections; write {' or '.join(p.project for p in several)}"
+            names = " or ".join(project.project for project in several)
+            return HintedText(f"the project {name!r} is in several connections", f"write {names}")
         alike = [known for known in self._by_name if known.rpartition("/")[2] == name.rpartition("/")[2]]
         if 0 < len(alike) <= ALIKE_MAX:
-            return f"the project {name!r} is not in this tenant; did you mean {' or '.join(map(repr, alike))}?"
-        return f"the project {name!r} is not in this tenant{nearest(name, [*self._by_name, *self.by_canonical])}"
+            return HintedText(f"the project {name!r} is not in this tenant", did_you_mean(alike))
+        hint = nearest(name, [*self._by_name, *self.by_canonical])
+        return HintedText(f"the project {name!r} is not in this tenant", hint)
 
     def protected(self, protections: Mapping[str, Protection]) -> Tenant:
         """Return the tenant with the protections of branches that forges report, by canonical name of the project."""

@@ -163,7 +163,9 @@ def _beneath(errors: tuple[ConfigError, ...], base: Base, world: World) -> tuple
         return ()
     touched = base.config(world)
     why = "; this change depends on a change with invalid configuration"
-    return tuple(replace(e, text=e.text + why) for e in errors if e.project in touched and e.severity == "error")
+    return tuple(
+        replace(e, text=e.text + why, hint="") for e in errors if e.project in touched and e.severity == "error"
+    )
 
 
 def _distinct(errors: tuple[ConfigError, ...]) -> tuple[ConfigError, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
+from headgate.base.hints import expected, with_hint
 from headgate.store.model import check_path
 from headgate.store.types import StoreError
 
@@ -91,7 +92,7 @@ def _options(query: str, shown: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in OPTIONS:
-            raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
+            raise StoreError(with_hint(f"{shown}: unknown option {name!r}", expected(OPTIONS)))
     if options.get("tls_cert") and not options.get("tls_ca"):
         raise StoreError(
             f"{shown}: tls_cert needs tls_ca, the file of the authority that signed the servers' certificates"

@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
+from headgate.base.hints import expected, with_hint
 from headgate.store.model import check_path
 from headgate.store.types import StoreError
 
@@ -67,7 +68,7 @@ def parse(url: str) -> ZooKeeperAddress:
     options: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in OPTIONS:
-            raise StoreError(f"{shown}: unknown option {name!r}; known are {', '.join(OPTIONS)}")
+            raise StoreError(with_hint(f"{shown}: unknown option {name!r}", expected(OPTIONS)))
         options[name] = value
     if options.get("tls_cert") and not options.get("tls_ca"):
         raise StoreError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.files.source import nearest
+from headgate.base.hints import nearest, with_hint
 from headgate.config.patterns import BadPattern, compiled
 from headgate.gate.builds.autohold import EVERY, HeldBuild, HoldRequest
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get
@@ -89,7 +89,8 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
     configured = site.tenant(tenant)
     known = configured.layouts.landed.jobs
     if configured.loaded.is_set() and data.job not in known:
-        raise NotFoundException(f"tenant {tenant} has no job {data.job!r}{nearest(data.job, list(known))}")
+        text = f"tenant {tenant} has no job {data.job!r}"
+        raise NotFoundException(with_hint(text, nearest(data.job, known)))
     if not 1 <= data.count <= COUNT_MAX:
         raise HTTPException(f"count must be between 1 and {COUNT_MAX}", status_code=400)
     if data.node_hold_expiration is not None and data.node_hold_expiration < 0:

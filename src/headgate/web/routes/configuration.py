@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from headgate.base.hints import nearest, with_hint
 from headgate.config.explain import answers
 from headgate.config.explain.origins import explained
 from headgate.config.explain.variants import branches_of, parent_of, variant
 from headgate.config.files.checks import as_list, deep_plain
-from headgate.config.files.source import nearest
 from headgate.config.freeze.sections import FreezeTarget
 from headgate.config.layout import Layout
 from headgate.config.model import FrozenGraph
@@ -82,8 +82,8 @@ async def job(site: Site, tenant: str, rest: str) -> list[dict[str, Any]]:  # JS
     layout, name = _landed(site, tenant), rest.strip("/")
     known = {**layout.jobs, "noop": layout.variants("noop")}
     if not known.get(name):
-        text = f"Job not found: tenant {tenant} has no job {name!r}{nearest(name, list(known))}"
-        raise NotFoundException(text)
+        text = f"Job not found: tenant {tenant} has no job {name!r}"
+        raise NotFoundException(with_hint(text, nearest(name, known)))
     return [
         {**variant(layout, s, name), "body": {k: v for k, v in deep_plain(s.body).items() if k != "name"}}
         for s in known[name]
@@ -191,8 +191,8 @@ async def freeze(site: Site, tenant: str, pipeline: str, rest: str) -> Any:  # o
     graph = _graph(site, tenant, pipeline, name, branch)
     found = next((j for j in graph.jobs if j.name == wanted), None)
     if found is None:
-        known = nearest(wanted, [j.name for j in graph.jobs])
-        raise NotFoundException(f"{name} runs no job {wanted!r} in {pipeline} on {branch}{known}")
+        hint = nearest(wanted, [j.name for j in graph.jobs])
+        raise NotFoundException(with_hint(f"{name} runs no job {wanted!r} in {pipeline} on {branch}", hint))
     source = site.tenant(tenant).layouts.landed.source(site.project(tenant, name))
     place = RunPlace(tenant, pipeline, source, branch, f"refs/heads/{branch}")
     return frozen(site.tenant(tenant).layouts.landed, graph, found, place)
@@ -270,7 +270,7 @@ def _project(site: Site, tenant: str, name: str) -> TenantProject:
     known = site.tenant(tenant).tenant
     found = known.find(name)
     if found is None:
-        raise NotFoundException(known.why_not(name))
+        raise NotFoundException(str(known.why_not(name)))
     return found
 
 

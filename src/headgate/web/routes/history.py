@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.files.source import nearest
+from headgate.base.hints import nearest, with_hint
 from headgate.map.projects import layout_at
 from headgate.ports import history
 from headgate.ports.statistics import Throughput
@@ -86,7 +86,7 @@ def must_be_known(request: HttpRequest, filters: Collection[str]) -> None:
     """Raise 400 if the query has an unknown filter."""
     for name in request.query:
         if name not in filters:
-            raise HTTPException(f"there is no filter {name!r}{nearest(name, list(filters))}", status_code=400)
+            raise HTTPException(with_hint(f"there is no filter {name!r}", nearest(name, filters)), status_code=400)
 
 
 def _bounded(name: str, value: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.config.files.source import nearest
+from headgate.base.hints import expected, nearest, similar, with_hint
 
 from .conftest import APP, OPS, TENANTS
 
@@ -23,7 +23,16 @@ from .conftest import APP, OPS, TENANTS
     ],
 )
 def test_only_what_is_near_is_suggested(word, known, meant):
-    assert nearest(word, known) == (f"; did you mean {meant!r}?" if meant else "")
+    assert nearest(word, known) == (f"did you mean {meant!r}?" if meant else "")
+
+
+def test_without_a_near_word_a_hint_lists_the_known_ones():
+    assert nearest("lint", ["unit", "docs"]) == "expected one of docs, unit"
+    assert nearest("lint", ["unit"]) == "expected unit" and nearest("x", []) == similar("x", []) == expected(()) == ""
+    assert similar("x", ["b", "a"]) == "expected one of b, a", "in the order of the list"
+    assert similar("lint", ["unit", "zebra"]) == "did you mean 'unit'?"
+    assert with_hint("it is wrong", "expected unit") == "it is wrong; expected unit"
+    assert with_hint("it is wrong", "") == "it is wrong"
 
 
 def test_a_project_is_suggested_by_its_last_name(offline):

@@ -7,6 +7,7 @@ from textwrap import dedent
 
 from msgspec.structs import replace
 
+from headgate.base.hints import with_hint
 from headgate.cli.offline.report import as_text
 from headgate.cli.terminal.say import unstyled
 from headgate.config.model import ConfigError
@@ -74,6 +75,16 @@ def test_the_same_error_on_several_branches_is_shown_once():
     one = ConfigError("Template Not Found", "there is no project-template 'x'", "hub/app", "master", "zuul.yaml", 4)
     (block,) = as_text([one, replace(one, branch="stable"), replace(one, branch="old")])
     assert unstyled(block).endswith("hub/app master zuul.yaml:4\n  = the same on stable, old")
+
+
+def test_only_the_hint_of_an_error_has_a_line_of_its_own():
+    odd = "there is no job 'x; did you mean a crime?'"
+    (plain,) = as_text([ConfigError("Unknown", odd, "hub/app", "master", "zuul.yaml", 4)])
+    assert odd in unstyled(plain) and "help:" not in plain
+    text = with_hint(odd, "did you mean 'a', 'b' or 'c'?")
+    (block,) = as_text([ConfigError("Unknown", text, "hub/app", "master", hint="did you mean 'a', 'b' or 'c'?")])
+    assert unstyled(block).startswith(f"error[Unknown]: {odd}\n")
+    assert unstyled(block).endswith("= help: did you mean 'a', 'b' or 'c'?")
 
 
 def test_a_missing_repository_is_an_error_of_its_project_and_the_others_are_read(offline):

@@ -10,6 +10,7 @@ from headgate.adapters.nodes.clouds.aws.api import Ec2
 from headgate.adapters.nodes.clouds.aws.launch import ROOT, tag_pairs
 from headgate.adapters.nodes.clouds.aws.query import Arguments, AwsItem, AwsRefused, listed, tags_of
 from headgate.adapters.nodes.clouds.aws.uploads import KEY_PREFIX, Blocks, Bucket, BucketEntry, key_of
+from headgate.base.hints import expected, with_hint
 from headgate.config.keys.nodes import AWS_IMPORTS
 from headgate.ports.clouds import SYSTEM_TAG, UPLOAD_TAG, LaunchFailed, Resource, WantedImage
 
@@ -77,8 +78,8 @@ def calls_of(wanted: WantedImage) -> ImportCalls | None:
     cannot be imported."""
     method = str(wanted.image.get("import-method") or SNAPSHOT)
     if method not in AWS_IMPORTS:
-        known = ", ".join(AWS_IMPORTS)
-        raise LaunchFailed(f"image {wanted.name}: import-method {method} is not known; known are {known}")
+        text = f"image {wanted.name}: import-method {method} is not known"
+        raise LaunchFailed(with_hint(text, expected(AWS_IMPORTS)))
     if wanted.format not in AWS_IMPORTS[method]:
         taken = ", ".join(AWS_IMPORTS[method])
         raise LaunchFailed(f"image {wanted.name}: AWS imports no {wanted.format} by {method}; it takes {taken}")
