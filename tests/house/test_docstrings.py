@@ -33,6 +33,8 @@ VERBS = """
 WORDS = frozenset(VERBS.split())
 
 
+LARGE = 30
+"""Lines from which a class needs a docstring."""
 SENTENCE = re.compile(r"(?<=[.?!])\s")
 RAISED = re.compile(r"\b[Rr]aises?\s+([A-Z]\w+(?:(?:,\s+|,?\s+(?:and|or)\s+)[A-Z]\w+)*)")
 FOREIGN = {
@@ -62,6 +64,17 @@ def test_docstrings_of_classes_and_functions_open_with_a_verb() -> None:
     assert len(found) > 5000
     fragments = [one for one in found if not one.is_sentence and one.path != "cli/main.py"]
     assert not [f"{one.path} {one.name}: {SENTENCE.split(one.text)[0]}" for one in fragments]
+
+
+def test_large_public_classes_say_what_they_are() -> None:
+    found = [
+        f"{name(path)} {node.name}"
+        for path in WRITTEN
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and ast.get_docstring(node) is None
+        if (node.end_lineno or node.lineno) - node.lineno >= LARGE
+    ]
+    assert not found
 
 
 def test_docstrings_of_modules_open_with_a_verb_and_end_their_first_line_with_a_full_stop() -> None:

@@ -340,6 +340,8 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Describe a pipeline of a layout."""
+
     name: str
     manager: str
     """independent | dependent | serial | supercedent"""

@@ -53,6 +53,8 @@ class DecodedEntry:
 
 @dataclass(frozen=True, slots=True)
 class TreeFindings:
+    """Hold what one check of a store found."""
+
     unknown: tuple[TreeFinding, ...]
     undecodable: tuple[TreeFinding, ...]
     alive: frozenset[str]

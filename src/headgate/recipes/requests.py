@@ -24,6 +24,8 @@ from headgate.store.types import At, Conflict, Delete, Entry, Op, Put
 
 @dataclass(frozen=True, slots=True)
 class Requests:
+    """Handle one queue of requests: submit them, find open ones, claim them, and remove what is left of them."""
+
     store: Store
     places: RequestPlaces
     _decoded: dict[str, tuple[int, Request]] = field(default_factory=dict)

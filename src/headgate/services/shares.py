@@ -44,6 +44,8 @@ def everybody(record: ComponentRecord, found: Open) -> bool:
 
 @dataclass(slots=True)
 class FairSharing:
+    """Decide whether this process takes another request, so that equal processes share the work."""
+
     membership: Membership
     takes: Takes = everybody
     refuses: Callable[[int], str] = lambda running: ""

@@ -191,8 +191,8 @@ class SqliteBackend:
         # Noted before anything is awaited: commits under the lease may be waiting, and their entries must go, too.
         self._ended.add(lease)
         held = [types.Delete(path) for path in self.tree.held(lease)]
-        for start in range(0, len(held), 100):
-            await self.commit([], held[start : start + 100])
+        for start in range(0, len(held), types.OPS_MAX):
+            await self.commit([], held[start : start + types.OPS_MAX])
 
     async def close(self) -> None:
         """Wait for the commits that have begun; refuse later ones."""
@@ -228,7 +228,8 @@ class SqliteBackend:
         gone = [types.Delete(path) for paths in held.values() for path in paths]
         loop = asyncio.get_running_loop()
         self._waiting[:0] = [
-            _QueuedCommit([], gone[start : start + 100], loop.create_future()) for start in range(0, len(gone), 100)
+            _QueuedCommit([], gone[start : start + types.OPS_MAX], loop.create_future())
+            for start in range(0, len(gone), types.OPS_MAX)
         ]
 
     async def _write(self) -> None:

@@ -103,6 +103,8 @@ class Txn:
 
 
 class Store:
+    """Read, commit and watch the tree through a backend, count the requests, and keep sessions alive."""
+
     def __init__(self, backend: types.Backend, *, ttl_s: float = TTL_S) -> None:
         """Make a store; `ttl_s` is the default for sessions."""
         self.backend, self._ttl_s = backend, ttl_s

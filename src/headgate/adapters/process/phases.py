@@ -62,19 +62,15 @@ class PlaybookVerdict:
 
 
 _RESULTS: dict[str, str | None] = {
-    "failed": "FAILURE",
-    "timeout": "TIMED_OUT",
-    "cancel": "CANCELED",
-    "unreachable": None,
-    "unusable": "ERROR",
-    "exceeded": "FAILURE",
-    "conflict": "MERGE_CONFLICT",
-    "missing": None,
-}
+    "failed": "FAILURE", "timeout": "TIMED_OUT", "cancel": "CANCELED", "unreachable": None, "unusable": "ERROR",
+    "exceeded": "FAILURE", "conflict": "MERGE_CONFLICT", "missing": None,
+}  # fmt: skip
 
 
 @dataclass(slots=True)
 class Phases:
+    """Run the playbooks of one build, phase by phase: pre-run, run, post-run, cleanup."""
+
     workspace: Workspace
     joblog: JobLog
     cell: Cell

@@ -288,6 +288,8 @@ class GraphRoom:
 
 @dataclasses.dataclass(slots=True)
 class Graph:
+    """Collect the jobs of an item, and drop those that do not run."""
+
     candidates: dict[str, JobCandidate] = dataclasses.field(default_factory=dict)
 
     def resolve(self, defined: Callable[[str], bool]) -> Iterator[ConfigError]:

@@ -45,6 +45,8 @@ class Protection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TenantProject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Describe a project of a tenant: what is read from it, and from which branches."""
+
     project: str
     """Canonical name."""
     name: str
@@ -130,6 +132,8 @@ class Label(msgspec.Struct, frozen=True, omit_defaults=True):
 
 # Cached properties need the `__dict__` that `dict=True` gives.
 class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
+    """Describe one tenant of the tenant file."""
+
     name: str
     projects: tuple[TenantProject, ...]
     """Config-projects first, then the others; in this order, the first definition of a name counts."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from headgate.config.model import Pipeline
 from headgate.gate.state.change import Change
-
-if TYPE_CHECKING:
-    from headgate.gate.state.model import Build, BuildSet
+from headgate.gate.state.model import Build, BuildSet
 
 PATIENCE_MS = 5_000
 """Time for which a free place is reserved for a waiter. Without a limit, a pipeline that no process runs would reserve

@@ -29,6 +29,8 @@ _LZ4 = "select 1 from pg_settings where name = 'default_toast_compression' and '
 
 
 class PostgresDatabase:
+    """Keep messages in PostgreSQL; see `database.Database`."""
+
     for_update = " for update"
 
     def __init__(self, url: str) -> None:

@@ -52,6 +52,8 @@ class InvalidPost(HeadgateError, ValueError):
 
 
 class MessageDraft(msgspec.Struct, frozen=True):
+    """Hold a message as somebody posts it."""
+
     body: str
     ttl_s: int = TTL_DEFAULT_S
     partition: int | None = None
@@ -98,6 +100,8 @@ class StoredMessage(msgspec.Struct, frozen=True):
 
 
 class QueueRecord(msgspec.Struct, frozen=True):
+    """Describe a queue and its settings."""
+
     id: int
     name: str
     partitions: int

@@ -47,6 +47,8 @@ class DefinitionScope:
 
 
 class Admin:
+    """Manage partitions, types, definitions and permissions of the inventory."""
+
     def __init__(
         self, facts: InventoryFacts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False
     ) -> None:

@@ -245,6 +245,8 @@ class Written:
 
 
 class Writer:
+    """Commit steps on objects together with their entry in the journal."""
+
     def __init__(
         self, facts: InventoryFacts, journal: Journal, clock: Callable[[], int], *, compatible: bool = False
     ) -> None:

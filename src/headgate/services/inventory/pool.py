@@ -34,6 +34,8 @@ SHARE_DEFAULT = "50%"
 
 
 class HealthMonitor:
+    """Record which objects are healthy, as people and probes report it."""
+
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
 

@@ -121,6 +121,8 @@ def _at(entry: Entry) -> At:
 
 
 class Quotas:
+    """Manage the quotas of a partition."""
+
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._store, self._places = inventory.facts.store, inventory.places.leases.quotas

@@ -118,6 +118,8 @@ class ReadTurns:
 
 
 class Search:
+    """Search objects through the indexes, as of one moment of the journal."""
+
     def __init__(self, store: Store, places: InventoryMap, journal: Journal, bounds: SearchBounds) -> None:
         self._store, self._places, self._journal, self._bounds = store, places, journal, bounds
         self.turns = ReadTurns()

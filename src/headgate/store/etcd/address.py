@@ -21,6 +21,8 @@ OPTIONS = ("tls_ca", "tls_cert", "tls_key", "shared", "bare")
 
 @dataclass(frozen=True, slots=True)
 class EtcdAddress:
+    """Hold the parts of an etcd URL."""
+
     hosts: tuple[str, ...]
     """Servers, each as `host:port`."""
     root: str = ""

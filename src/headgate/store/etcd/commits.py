@@ -26,6 +26,8 @@ FENCE_S = 600
 
 
 class EtcdCommits:
+    """Write commits as transactions of etcd, each with the fence of this process."""
+
     def __init__(self, link: EtcdLink, keys: EtcdKeys) -> None:
         self._link, self._keys = link, keys
         self._counters: dict[str, tuple[int, int]] = {}

@@ -18,6 +18,8 @@ OPTIONS = ("tls_ca", "tls_cert", "tls_key", "session_s", "adopt")
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAddress:
+    """Hold the parts of a ZooKeeper URL."""
+
     hosts: tuple[tuple[str, int], ...]
     chroot: str = ""
     """Path of the node that is the root of the tree: empty, or without a trailing slash."""

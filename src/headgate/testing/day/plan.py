@@ -54,6 +54,8 @@ class DayProject:
 
 @dataclass(frozen=True, slots=True)
 class DayProposal:
+    """Describe a change that somebody proposes on that day."""
+
     number: int
     at: float
     """Arrival time, as a fraction of the day."""

@@ -100,6 +100,8 @@ MakeLeasing = Callable[[Inventory], ObjectLeasing]
 
 
 class LeasingSimulation:
+    """Simulate leases with one seed."""
+
     def __init__(self, seed: int, leasing: MakeLeasing = ObjectLeasing) -> None:
         """Let the servers run `leasing`."""
         self.seed, self._leasing = seed, leasing

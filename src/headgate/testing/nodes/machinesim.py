@@ -167,6 +167,8 @@ def a_launcher(context: Context, inventory: Inventory, providers: Mapping[str, P
 
 @dataclass(slots=True)
 class MachineSimulation:
+    """Simulate claims of machines with one seed."""
+
     seed: int
     launcher: MakeLauncher = a_launcher
     deaths: int = 0

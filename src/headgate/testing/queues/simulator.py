@@ -96,6 +96,8 @@ class LateBackend(MortalBackend):
 
 @dataclass(slots=True)
 class QueueSimulation:
+    """Simulate queues and their workers with one seed."""
+
     seed: int
     priorities: int = 1
     rough: bool = True

@@ -93,6 +93,8 @@ _PARSED = ParseCache()
 
 @dataclass(slots=True)
 class Simulation:
+    """Simulate a gate with one seed."""
+
     seed: int
     calm: bool = False
     """Whether there are no faults, and watches show each change immediately."""
@@ -295,6 +297,8 @@ async def _until_quiet(
 
 @dataclass(slots=True)
 class Processes:
+    """Run the processes of a simulated gate, which die and start again."""
+
     simulation: Simulation
     world: SimWorld
     judge: StoreJudge
@@ -310,9 +314,8 @@ class Processes:
         # Nothing that is decided may depend on comparing the clocks of two machines.
         skew_s = (self.chance.random() - 0.5) * SKEW_MAX_S
         while not self.stop.is_set():
-            faults = {} if calm else self._faults(mortal=lives > 0)
+            link = SimLink(self.judge, self.chance, {} if calm else self._faults(mortal=lives > 0), lags=not calm)
             lives -= 1
-            link = SimLink(self.judge, self.chance, faults, lags=not calm)
             components = {**APART, **SINGLE}[kind]
             store = Store(LawfulBackend(link, _laws(), components, self._unlawful))
             self.simulation.stores.append(store)
@@ -327,14 +330,10 @@ class Processes:
             await life
 
     def _faults(self, *, mortal: bool) -> dict[int, SimFault]:
-        """Map the number of a request to the fault that happens there; `mortal`: one of them is the death of the
-        process."""
-        others = [fault for fault in SimFault if fault is not SimFault.DEATH]
-        met: dict[int, SimFault] = {
-            self.chance.randrange(*FAULT_AT): self.chance.choice(others)
-            for _ in range(self.chance.randrange(FAULTS_MAX))
-        }
-        return {**met, self.chance.randrange(*FAULT_AT): SimFault.DEATH} if mortal else met
+        """Map the number of a request to the fault that happens there; `mortal`: one of them is the process's death."""
+        others, draw = [fault for fault in SimFault if fault is not SimFault.DEATH], self.chance.randrange
+        met: dict[int, SimFault] = {draw(*FAULT_AT): self.chance.choice(others) for _ in range(draw(FAULTS_MAX))}
+        return {**met, draw(*FAULT_AT): SimFault.DEATH} if mortal else met
 
     def _unlawful(self, unlawful: Unlawful) -> None:
         self.world.broken = self.world.broken or InvariantBroken(str(unlawful))

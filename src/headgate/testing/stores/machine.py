@@ -58,6 +58,8 @@ def machine(subject: Subject) -> type[StoreMachine]:
 
 
 class StoreMachine(RuleBasedStateMachine):
+    """Choose random operations and failures, and run each on a `Twin`."""
+
     subject: ClassVar[Subject]
 
     def __init__(self) -> None:

@@ -67,6 +67,8 @@ class WatcherView:
 
 @dataclass(slots=True)
 class Twin:
+    """Run steps on a backend and on the model, and compare them."""
+
     backend: types.Backend
     model: Model = field(default_factory=Model)
     names: dict[str, str] = field(default_factory=dict)

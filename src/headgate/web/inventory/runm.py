@@ -66,6 +66,8 @@ def fits(text: str, wanted: str, prefix: bool) -> bool:
 
 
 class RunmPartitions:
+    """Serve the calls of runm-metadata about partitions."""
+
     def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
@@ -127,6 +129,8 @@ def _uuid(wanted: pb.UuidFilter) -> str:
 
 
 class RunmTypes:
+    """Serve the calls of runm-metadata about types of objects and providers."""
+
     def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
@@ -184,6 +188,8 @@ def _provider_type(found: ProviderType) -> pb.ProviderType:
 
 
 class RunmDefinitions:
+    """Serve the calls of runm-metadata about definitions of providers."""
+
     def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
@@ -248,6 +254,8 @@ class RunmDefinitions:
 
 
 class RunmObjects:
+    """Serve the calls of runm-metadata about objects."""
+
     def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 

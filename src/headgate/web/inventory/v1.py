@@ -43,6 +43,8 @@ def session_info(session: pb.Session) -> SessionInfo:
 
 
 class Additions:
+    """Serve the calls about objects: get, search, apply, history and watch."""
+
     def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
 
@@ -245,6 +247,8 @@ def _change(change: ObjectChange, commit: JournalCommit) -> pb.Change:
 
 
 class Administration:
+    """Serve the calls that manage partitions, types and definitions."""
+
     def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
         self._admin = inventory.admin

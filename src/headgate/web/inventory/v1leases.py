@@ -24,6 +24,8 @@ STATES = {
 
 
 class LeaseRoutes:
+    """Serve the calls about leases, quotas and health."""
+
     def __init__(self, sessions: CallerSessions, inventory: Inventory) -> None:
         self._sessions, self._inventory = sessions, inventory
         self._leasing, self._quotas, self._healths = (

@@ -45,6 +45,8 @@ class Approving(msgspec.Struct, frozen=True):
 
 
 class ReviewCall(NamedTuple):
+    """Hold a request about a change under review, and who makes it."""
+
     site: Site
     change: Change
     tenant: str

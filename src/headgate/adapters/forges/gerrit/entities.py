@@ -109,6 +109,8 @@ class GerritComment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe a change, as Gerrit's REST API does."""
+
     number: int = msgspec.field(name="_number")
     project: str
     branch: str

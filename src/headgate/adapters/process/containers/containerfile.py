@@ -45,6 +45,8 @@ class Step:
 
 @dataclass(slots=True)
 class Recipe:
+    """Collect the instructions of a Containerfile as steps that commands carry out."""
+
     base: str = ""
     steps: list[Step] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)

@@ -70,6 +70,8 @@ class FakeGiteaProtection:
 
 @dataclass(slots=True, eq=False)
 class FakeGiteaPull:
+    """Hold a pull request, as Gitea does."""
+
     number: int
     id: int
     repository: FakeGiteaRepository
@@ -107,6 +109,8 @@ class FakeGiteaPull:
 
 @dataclass(slots=True, eq=False)
 class FakeGiteaRepository:
+    """Hold a repository, as Gitea does."""
+
     id: int
     owner: model.FakeGitHubAccount
     name: str

@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FakeGitHubCaller:
+    """Hold who makes a request, and what they may do."""
+
     account: model.FakeGitHubAccount | None
     """Account of the caller; None: anonymous, or an app as itself."""
     app: model.App | None = None

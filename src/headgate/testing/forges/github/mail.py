@@ -23,6 +23,8 @@ PATIENCE_S = 10.0
 
 @dataclass(slots=True)
 class Delivery:
+    """Hold one delivery of an event to a webhook, and its result."""
+
     id: int
     guid: str
     event: str

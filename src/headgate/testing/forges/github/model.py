@@ -206,6 +206,8 @@ class FakeGitHubTimelineEntry:
 
 @dataclass(slots=True, eq=False)
 class FakeGitHubPull:
+    """Hold a pull request, as GitHub does."""
+
     number: int
     id: int
     repository: FakeGitHubRepository
@@ -241,6 +243,8 @@ class FakeGitHubPull:
 
 @dataclass(slots=True, eq=False)
 class FakeGitHubRepository:
+    """Hold a repository, as GitHub does."""
+
     id: int
     owner: FakeGitHubAccount
     name: str

@@ -93,6 +93,8 @@ class Protected:
 
 @dataclass(slots=True, eq=False)
 class FakeGitLabMergeRequest:
+    """Hold a merge request, as GitLab does."""
+
     id: int
     iid: int
     project: FakeGitLabProject
@@ -128,6 +130,8 @@ class FakeGitLabMergeRequest:
 
 @dataclass(slots=True, eq=False)
 class FakeGitLabProject:
+    """Hold a project, as GitLab does."""
+
     id: int
     path: str
     """Path with its namespace."""

@@ -71,6 +71,8 @@ class FakePagureFlag:
 
 @dataclass(slots=True, eq=False)
 class FakePagureRequest:
+    """Hold a pull request, as Pagure does."""
+
     id: int
     uid: str
     project: FakePagureProject
