@@ -23,6 +23,7 @@ async def test_a_message_says_what_became_of_the_change_and_calls_nobody() -> No
     assert "- unit: FAILURE (exit status 1)" in first["message"]
     assert "https://gate.example/t/example/buildset/b1" in first["message"]
     assert "@channel" not in first["title"] and "channel" in first["title"]
+    assert "<!here>" not in first["title"] and "!here>" in first["title"]
     assert second["title"] == "git.example/code/api: FAILURE"
 
 

@@ -166,11 +166,19 @@ GAUGES = [
 ]
 
 
+JOBS_MAX = 5_000
+"""Most jobs of a tenant with series of their own, since each proposal may define jobs with new names."""
+OTHERS = "(others)"
+"""Label of further jobs."""
+
+
 class ProcessMetrics:
     """Collect the metrics of one process; see `ports.observer.Observer`. `text` is the answer to a scrape."""
 
     def __init__(self) -> None:
         self.registry = registry = prometheus.CollectorRegistry()
+        self._jobs: dict[str, set[str]] = {}
+        """Tenant -> its jobs that have series of their own."""
         prometheus.ProcessCollector(registry=registry)
         prometheus.Info("headgate", "This program.", registry=registry).info({"version": __version__})
         self._store = prometheus.Histogram(
@@ -199,7 +207,7 @@ class ProcessMetrics:
         )
         self._builds = prometheus.Histogram(
             "headgate_build_seconds",
-            "Duration of builds in this process, by result.",
+            f"Duration of builds in this process, by result. Of a tenant, {JOBS_MAX:,} jobs have series of their own.",
             ("tenant", "pipeline", "job", "result"),
             buckets=_LONG_S,
             registry=registry,
@@ -246,7 +254,11 @@ class ProcessMetrics:
         # Clocks can be set back, and a negative duration would reduce the sum, which must only grow.
         took_s = max(0, work.end_ms - work.start_ms) / 1000
         if work.kind == "build":
-            self._builds.labels(work.tenant, work.pipeline, work.job, work.result).observe(took_s)
+            jobs = self._jobs.setdefault(work.tenant, set())
+            if len(jobs) < JOBS_MAX:
+                jobs.add(work.job)
+            job = work.job if work.job in jobs else OTHERS
+            self._builds.labels(work.tenant, work.pipeline, job, work.result).observe(took_s)
         else:
             self._work.labels(work.kind, work.result).observe(took_s)
 

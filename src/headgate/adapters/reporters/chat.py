@@ -18,8 +18,8 @@ from headgate.ports.reporter import Reporter, ReportPutOff
 MISSING = "it needs the library apprise: pip install 'headgate[chat]'"
 REASON_MAX = 500
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
-_HARMLESS_AT = "@\u200b"
-"""Replacement for `@` that does not mention anybody."""
+_CALLS = re.compile("[@<]")
+"""Beginnings of mentions: `@name`, and `<!channel>` or `<users/all>`, which some chats accept."""
 _LIBRARY_LOG = "apprise"
 
 
@@ -82,7 +82,8 @@ class ChatReporter:
 
 def _calling_nobody(text: str) -> str:
     """Return the text without mentions, because untrusted text must not alert people or an entire channel."""
-    return text.replace("@", _HARMLESS_AT)
+    # An invisible space follows, so that people read the same text.
+    return _CALLS.sub("\\g<0>\u200b", text)
 
 
 def _shortened(text: str | io.StringIO) -> str:
