@@ -170,13 +170,16 @@ class Configuration:
             if branches is None:
                 return False
             found[source.project] = branches
+        # Every layout has the errors that last, but the log names each of them once.
+        logged = set(self._layouts.errors) if self._taken else set()
         self._taken = found
         parsed = {project: {b: t.parsed for b, t in branches.items()} for project, branches in found.items()}
         contents = {project: {b: t.content for b, t in branches.items()} for project, branches in found.items()}
         refused = {p: {b: t.refused for b, t in had.items() if t.refused is not None} for p, had in found.items()}
         self._layouts = TenantLayouts.of(tenant, parsed, self._cache, contents, before=self._layouts, refused=refused)
         for error in self._layouts.errors:
-            log.warning("tenant %s: %s", self.tenant.name, error.render())
+            if error not in logged:
+                log.warning("tenant %s: %s", self.tenant.name, error.render())
         return True
 
     def _project(

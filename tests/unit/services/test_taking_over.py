@@ -152,6 +152,23 @@ def test_the_next_holder_reads_nothing_that_was_read() -> None:
     played(play)
 
 
+def test_an_error_that_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def play(gate: Gate) -> None:
+        async def push() -> None:
+            gate.repositories.texts["git/shared"] = {"zuul.yaml": "- job: {name: new}\n"}
+            await gate.pushed("one", "zuul.yaml")
+
+        gate.repositories.texts["git/config"] = {"zuul.yaml": PIPELINE + "- job: {nam: x}\n"}
+        tasks = list[asyncio.Future[None]]()
+        asyncio.get_running_loop().call_later(2, lambda: tasks.append(asyncio.ensure_future(push())))
+        found = await gate.scheduler(TENANTS, "one")
+        await tasks[0]
+        assert "new" in found["one"].layouts.landed.jobs
+
+    played(play)
+    assert sum("no key 'nam'" in message for message in caplog.messages) == 1
+
+
 def test_what_is_to_be_read_in_another_way_is_read() -> None:
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one", "two")
