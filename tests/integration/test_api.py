@@ -281,6 +281,11 @@ async def test_status_has_an_etag(client: Client) -> None:
     assert again.status_code == 304
 
 
+async def test_addresses_of_zuuls_page_about_errors_lead_to_ours(client: Client) -> None:
+    answer = await client.get("/t/example/config-errors")
+    assert answer.headers["location"] == "/t/example/errors" and answer.status_code < 400
+
+
 async def test_files_of_pages_are_cached_by_browsers_until_the_next_version(client: Client) -> None:
     page = (await client.get("/t/example/status")).text
     (script,) = re.findall(r'src="(/static/\w+/status\.js)"', page)

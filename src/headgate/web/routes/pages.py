@@ -37,6 +37,8 @@ PAGES = {
     "events": "System events",
 }
 """Name of the page in the URL, and of its script -> title."""
+ELSEWHERE = {"config-errors": "errors"}
+"""Name of a page in the URLs of Zuul's pages -> name here, so that people's bookmarks and runbooks keep working."""
 _HEADERS = {"Cache-Control": "no-cache", "Vary": "Accept, Authorization, Cookie"}
 
 
@@ -70,8 +72,10 @@ async def stream(site: Site, tenant: str, uuid: str) -> Redirect:
 @get(
     ["/t/{tenant:str}/{name:str}", "/t/{tenant:str}/{name:str}/{rest:path}"], include_in_schema=False, opt={OPEN: True}
 )
-async def tenant_page(site: Site, tenant: str, name: str) -> Response[str]:
+async def tenant_page(site: Site, tenant: str, name: str) -> Response[str] | Redirect:
     site.tenant(tenant)
+    if name in ELSEWHERE:
+        return Redirect(f"/t/{quote(tenant)}/{ELSEWHERE[name]}")
     if name not in PAGES:
         raise NotFoundException(f"there is no page {name!r}; there are {', '.join(PAGES)}")
     return page(name, PAGES[name])
