@@ -113,6 +113,7 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
 
     status, said = does("close", "gate")
     assert status == 2 and "--reason" in said
+    assert does("close", "--reason", "x")[0] == does("open", "gate", "--pipeline", "gate")[0] == 2, "named once"
     said_closed = "gate is closed: nothing lands until you run `headgate open gate`.\n"
     assert does("close", "gate", "--reason", "the release is cut") == (0, said_closed)
     head = headgate.repositories.head("code/api")
@@ -126,7 +127,7 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
     status, said = does("status", "--once")
     assert status == 0 and "nothing lands: the pipeline gate was closed by token: the release is cut" in said
     assert headgate.repositories.head("code/api") == head
-    assert does("open", "gate") == (0, "gate is open.\n")
+    assert does("open", "--pipeline", "gate") == (0, "gate is open.\n")
     wait_for("it lands", lambda: landed(headgate, commit))
     assert does("open", "gate")[1].endswith("the pipeline gate is not closed\n")
     status, said = does("actions")

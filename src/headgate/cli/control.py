@@ -21,6 +21,8 @@ _project = click.option("--project", required=True)
 _queue = click.option(
     "--queue", default="", help="One queue of the pipeline, as `headgate status` names it. Default: all."
 )
+_pipeline_argument = click.argument("pipeline", metavar="PIPELINE", default="")
+_pipeline_option = click.option("--pipeline", "option", default="", help="Same as PIPELINE.")
 _reason = click.option("--reason", default="", help="The reason, recorded with the action.")
 _unapproved = click.option(
     "--unapproved",
@@ -289,13 +291,17 @@ def actions(config: str | None, url: str | None, tenant: str | None, system: boo
 @_url
 @_tenant
 @_queue
+@_pipeline_option
 @click.option("--reason", required=True, help="The reason, shown with the queues.")
-@click.argument("pipeline")
-def close(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
+@_pipeline_argument
+def close(
+    config: str | None, url: str | None, tenant: str | None, queue: str, option: str, reason: str, pipeline: str
+) -> None:
     """Stop landing changes from PIPELINE until you open it again.
 
     Changes still enter the pipeline and are tested. After this command returns, only the changes that it lists can
     still land."""
+    pipeline = _named_once(pipeline, option)
     at = pages(config, url)
     body = {"pipeline": pipeline, "queue": queue, "reason": reason}
     answer = at.post(f"{at.of(tenant)}/close", body)
@@ -309,13 +315,24 @@ def close(config: str | None, url: str | None, tenant: str | None, queue: str, r
 @_url
 @_tenant
 @_queue
+@_pipeline_option
 @click.option("--reason", default="", help="The reason, recorded with the action.")
-@click.argument("pipeline")
-def open_again(config: str | None, url: str | None, tenant: str | None, queue: str, reason: str, pipeline: str) -> None:
+@_pipeline_argument
+def open_again(
+    config: str | None, url: str | None, tenant: str | None, queue: str, option: str, reason: str, pipeline: str
+) -> None:
     """Let changes land from PIPELINE again. Changes that passed in the meantime land immediately."""
+    pipeline = _named_once(pipeline, option)
     at = pages(config, url)
     at.post(f"{at.of(tenant)}/open", {"pipeline": pipeline, "queue": queue, "reason": reason})
     say(f"{_what(pipeline, queue)} is open.")
+
+
+def _named_once(pipeline: str, option: str) -> str:
+    """Return the pipeline, which is an argument or, as for the other commands about queues, an option."""
+    if bool(pipeline) == bool(option):
+        raise click.UsageError("name the PIPELINE, once")
+    return pipeline or option
 
 
 def _what(pipeline: str, queue: str) -> str:
