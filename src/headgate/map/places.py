@@ -238,7 +238,7 @@ class System(Dir):
     formats = place(
         records.Formats,
         "The format in which records are written: the newest that every component knows. Absent: the first.",
-        by="scheduler",
+        by="scheduler, headgate store reset",
         seed=False,
     )
 

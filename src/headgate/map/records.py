@@ -81,6 +81,10 @@ class ComponentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     data: ComponentFacts = FACTS
 
 
+RESETTING = 1_000_000
+"""Next format of a store that is being reset: no component knows it, so that none can join."""
+
+
 class Formats(msgspec.Struct, frozen=True, omit_defaults=True):
     """Record the format in which records are written."""
 

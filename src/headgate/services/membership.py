@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headgate import __version__
 from headgate.base.tasks import run_until
-from headgate.map.records import FACTS, ComponentFacts, ComponentRecord, DesiredState, Formats
+from headgate.map.records import FACTS, RESETTING, ComponentFacts, ComponentRecord, DesiredState, Formats
 from headgate.map.tree import Undecodable, escape
 from headgate.recipes.codec import readable
 from headgate.recipes.mirrorpart import MirrorPart
@@ -52,6 +52,10 @@ def check_format(context: Context) -> None:
     """Check the format once the component has joined and is visible in the mirror. Raise TooOld or Unavailable."""
     now = _read(context, context.mirror.get(context.map.system.formats.path))
     refuse_formats(now, context.knows)
+    if now.next == RESETTING:
+        raise Unavailable(
+            "`headgate store reset` is emptying the store; if it was interrupted, run it again to complete it"
+        )
     # An upgrade is in progress. Waiting helps, because the announcement is withdrawn if a component does not know the
     # format.
     if context.knows < now.next:

@@ -27,9 +27,10 @@ from headgate.map.places import ROOT
 from headgate.map.trees import StoreTree, page, trees
 from headgate.map.trees import find as find_place
 from headgate.ports.logstore import LogStore, LogStoreError
+from headgate.services.reset import StoreInUse, reset_store
 from headgate.store.archive import check_empty, history_rows, lines_of, log_records, parsed, restore, written
 from headgate.store.model import inside
-from headgate.store.types import OPS_MAX, Delete, Entry, StoreError
+from headgate.store.types import Entry, StoreError
 
 T = TypeVar("T")
 
@@ -128,6 +129,9 @@ def import_(config: str | None, store: str, file: Path) -> None:
 def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
     """Delete Headgate's state from the store: queues, requests, caches.
 
+    Stop Headgate first; components that are registered as running are refused, and components that start meanwhile
+    join when the store is empty.  An interrupted reset keeps them out until it is repeated.
+
     Headgate finds open changes again in git. The history stays, as do entries of other programs, and those of another
     Headgate whose root is inside this one's."""
     url = _url(config, store)
@@ -135,22 +139,21 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
     if not yes:
         click.confirm(f"Delete everything from {url.rpartition('@')[2]}{exception}?", abort=True)
 
+    def ours(entry: Entry) -> bool:
+        return any(inside(entry.path, tree.root) for tree in trees())
+
+    def deleted(entry: Entry) -> bool:
+        # Keep the keys by default: without them, no encrypted secret in any repository can ever be decrypted again.
+        return ours(entry) and (keys or not inside(entry.path, KEYS_ROOT))
+
     async def body() -> int:
         backend = await open_url(url)
         try:
-            # Keep the keys by default: without them, no encrypted secret in any repository can ever be decrypted again.
-            every = [entry for entry in await backend.list("") if keys or not inside(entry.path, KEYS_ROOT)]
-            entries = [entry for entry in every if any(inside(entry.path, tree.root) for tree in trees())]
-            if others := sorted({entry.path for entry in every} - {entry.path for entry in entries}):
+            if others := sorted(entry.path for entry in await backend.list("") if not ours(entry)):
                 say(f"not deleted, because not Headgate's: {others[0]} and {len(others) - 1} more")
-            # Only entries of a live session have a lease, so one of them proves that a process is still running.
-            if running := [entry.path for entry in entries if entry.lease is not None]:
-                raise UserError(f"Headgate is using this store ({running[0]}); stop it first. Nothing was deleted")
-            # Delete in reverse order, children before parents: ZooKeeper deletes no node that has children.
-            paths = sorted((entry.path for entry in entries), reverse=True)
-            for start in range(0, len(paths), OPS_MAX):
-                await backend.commit([], [Delete(path) for path in paths[start : start + OPS_MAX]])
-            return len(paths)
+            return await reset_store(backend, deleted)
+        except StoreInUse as used:
+            raise UserError(str(used)) from used
         finally:
             await backend.close()
 
