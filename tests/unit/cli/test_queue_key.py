@@ -1,4 +1,4 @@
-"""Test the key that a message server creates: once, completely, and never empty."""
+"""Test the key that a message server creates, once and never empty, and that commands name the settings they use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from headgate.base.errors import UserError
+from headgate.cli.queue import serve
+from headgate.cli.queue.queue import command as queue
 from headgate.cli.queue.serve import own_key
+from headgate.cli.settings import Settings
 from headgate.queue.server.access import AccessDenied, ApplicationKeys
+from headgate.testing.servers.program import free_ports
 
 
 def test_all_that_start_at_once_have_the_same_key(tmp_path: Path) -> None:
@@ -36,3 +41,35 @@ def test_nobody_proves_anything_with_an_empty_key(header: str) -> None:
     with pytest.raises(AccessDenied) as denied:
         keys.somebody(header)
     assert denied.value.status == 401
+
+
+def test_the_server_names_the_settings_that_it_found_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run(url: str, _: object, settings: Settings, *more: object) -> None:
+        ran.append(settings.path.absolute())
+
+    ran, below = list[Path](), tmp_path / "below"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    monkeypatch.setattr(serve, "run", run)
+    monkeypatch.setattr(serve, "set_up", lambda: None)
+    caplog.set_level("INFO")
+    CliRunner().invoke(serve.serve, [], catch_exceptions=False)
+    assert ran == [below / "headgate.conf"] and "settings:" not in caplog.text, "there is none"
+    (tmp_path / "headgate.conf").write_text("[messages]\nport = 0\n")
+    CliRunner().invoke(serve.serve, [], catch_exceptions=False)
+    assert ran[1] == tmp_path / "headgate.conf" and f"settings: {ran[1]}" in caplog.text
+
+
+def test_a_command_names_the_settings_whose_token_it_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,), below = free_ports(1), tmp_path / "below"
+    (below / "etc").mkdir(parents=True)
+    (below / "etc/qdo-worker.conf").write_text(f"[queuey]\nconnection = http://127.0.0.1:{port}/v1/queuey/\n")
+    monkeypatch.chdir(below)
+    (tmp_path / "headgate.conf").write_text(f"[web]\ntoken = {'t' * 40}\n")
+    found = CliRunner().invoke(queue, ["list"]).exception
+    assert isinstance(found, UserError) and str(tmp_path / "headgate.conf") in str(found)
+    monkeypatch.setenv("HEADGATE_TOKEN", "t" * 40)
+    found = CliRunner().invoke(queue, ["list"]).exception
+    assert isinstance(found, UserError) and "that of HEADGATE_TOKEN" in str(found)

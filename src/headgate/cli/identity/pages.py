@@ -239,6 +239,11 @@ def token_for(host: str, port: int, config: str | None = None, *, given: str = "
     return token
 
 
+def token_source() -> str:
+    """Return a phrase for where `token_for` finds a token for a command that names no settings file."""
+    return TOKEN_VARIABLE if os.environ.get(TOKEN_VARIABLE) else f"the settings file {find(None).absolute()}"
+
+
 def _settings(config: str | None, url: str | None) -> Settings | None:
     """Return the settings, or None if there are none and a URL was given. Raise UserError."""
     try:

@@ -13,7 +13,7 @@ import aiohttp
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
-from headgate.cli.identity.pages import known_trust, token_for
+from headgate.cli.identity.pages import known_trust, token_for, token_source
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
 from headgate.cli.queue.workeroptions import OPTIONS
 from headgate.cli.store.urls import SQLITE, open_to_read, open_with_warnings
@@ -135,12 +135,15 @@ async def operator(config: str) -> AsyncIterator[Operator]:
     """Open the message server. Raise UserError, also for errors inside the context."""
     path = Path(config)
     file = usual(Path.cwd()) if config == DEFAULT and not path.exists() else read_worker_file(path.absolute())
+    token = ""
     try:
         token = "" if file.key else token_of(file)
         async with MessageClient.open(file.urls, file.key, token, trust_of(file)) as client:
             yield Operator(file, client, token)
     except SourceDown as down:
-        raise UserError(f"{down}; is the message server (`headgate queue serve`) running there?") from down
+        # The settings may be those of a directory above, which nobody named.
+        used = f" The operator's token is that of {token_source()}" if token else ""
+        raise UserError(f"{down}; is the message server (`headgate queue serve`) running there?{used}") from down
     except QueueGone as gone:
         raise UserError("there is no such queue; `headgate queue list` shows all queues") from gone
     except PostRefused as refused:

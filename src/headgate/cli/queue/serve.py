@@ -111,11 +111,16 @@ def _keys_of(settings: Settings, given: Mapping[str, list[str]] | None) -> Appli
 def serve(config: str | None, database: str | None, listen: str | None, keys: tuple[str, ...]) -> None:
     """Serve message queues over HTTP.
 
+    Without --config, the settings file is found like that of every command; the log names the file that is used.
+
     Without a key in the settings or on the command line, the server creates one, and stores it in state_dir. It
     reloads keys from the settings when the file changes, and on SIGHUP.
     """
     set_up()
     settings = read_or_defaults(config)
+    # The file may be in a directory above, or belong to a gate, so that nobody expects it to be used.
+    if settings.path.is_file():
+        log.info("settings: %s", settings.path.absolute())
     host, port = _address(settings, listen)
     url = database or settings.messages_url
     asyncio.run(run(url, limits_of(settings), settings, _given(keys), host, port, tls_of(settings)))
