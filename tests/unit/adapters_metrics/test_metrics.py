@@ -25,7 +25,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.store.types import At, Conflict, Entry, Put, Unavailable, Wide
+from headgate.store.types import At, Conflict, Entry, Lease, Put, SessionLost, Unavailable, Wide
 
 CHANGE = Change(connection="c", project="h/p", branch="b", topic="t", commit="abc", ref="refs/for/b/t")
 BUILD = WorkDone(
@@ -75,6 +75,22 @@ async def test_a_store_tells_how_long_it_took_and_since_when_it_is_away() -> Non
     text = figures.text().decode()
     for request, outcome, count in (("commit", "ok", 1), ("commit", "conflict", 1), ("get", "unavailable", 2)):
         assert f'headgate_store_request_seconds_count{{outcome="{outcome}",request="{request}"}} {count}.0' in text
+
+
+class Mute(MemoryBackend):
+    """Imitate a store that accepts requests and answers none."""
+
+    async def keep_alive(self, lease: Lease) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_store_that_is_silent_for_a_short_session_is_away() -> None:
+    """Otherwise the health of a process says that the store can be reached, but no component is a member."""
+    backend = measured(Mute(), ProcessMetrics().store, lambda: 1000, ttl_s=0.6)
+    with pytest.raises(SessionLost):
+        async with Store(backend, ttl_s=0.6).session("executor"):
+            await asyncio.Event().wait()
+    assert backend.away_since_ms == 1000 and "no answer within 0." in backend.away_why
 
 
 async def test_metrics_of_the_system_match_the_store() -> None:

@@ -7,14 +7,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from headgate.store.store import TTL_S
 from headgate.store.types import At, Backend, Change, Conflict, Entry, Lease, Op, Unavailable, Wide
 
 log = logging.getLogger("headgate.store")
 
 T = TypeVar("T")
 
-SILENT_S = 2.0
-"""A request that is cancelled after at least this time without an answer counts as a failure of the store."""
+SILENT_MAX_S = 2.0
+"""A request that is cancelled after at least this time without an answer counts as a failure of the store. With short
+sessions it is less, because a session gives up its renewal after a third of its lifetime."""
 
 ReportRequest = Callable[[str, str, float], None]
 """(request, outcome, seconds); outcomes are ok, conflict, refused, unavailable and given up."""
@@ -23,8 +25,10 @@ ReportRequest = Callable[[str, str, float], None]
 class MeasuredBackend:
     """Measure the requests to another `Backend`."""
 
-    def __init__(self, inner: Backend, report: ReportRequest, now_ms: Callable[[], int]) -> None:
+    def __init__(self, inner: Backend, report: ReportRequest, now_ms: Callable[[], int], ttl_s: float = TTL_S) -> None:
+        """Measure `inner`; `ttl_s` is the lifetime of sessions."""
         self.inner, self._report, self._now_ms = inner, report, now_ms
+        self._silent_s = min(SILENT_MAX_S, ttl_s / 4)
         self.away_since_ms: int | None = None
         """Time since which no request was answered; None while the store answers."""
         self.away_why = ""
@@ -50,8 +54,8 @@ class MeasuredBackend:
             took_s = time.perf_counter() - began
             self._report(name, outcome, took_s)
             # Callers also cancel requests for their own reasons, so a short wait says nothing about the store.
-            if outcome == "given up" and took_s > SILENT_S:
-                self._away(f"no answer within {took_s:.0f} s")
+            if outcome == "given up" and took_s > self._silent_s:
+                self._away(f"no answer within {took_s:.1f} s")
             # Other outcomes may come without an answer: for example, this process may know that a lease is lost.
             if outcome in ("ok", "conflict"):
                 self._back(began)
@@ -107,8 +111,10 @@ class MeasuredBackend:
 class MeasuredWideBackend(MeasuredBackend):
     """Measure another backend that is also `Wide`."""
 
-    def __init__(self, inner: Backend, wide: Wide, report: ReportRequest, now_ms: Callable[[], int]) -> None:
-        super().__init__(inner, report, now_ms)
+    def __init__(
+        self, inner: Backend, wide: Wide, report: ReportRequest, now_ms: Callable[[], int], ttl_s: float = TTL_S
+    ) -> None:
+        super().__init__(inner, report, now_ms, ttl_s)
         self._wide = wide
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Entry | None]:
@@ -119,8 +125,8 @@ class MeasuredWideBackend(MeasuredBackend):
         return await self._measured("scan", found)
 
 
-def measured(inner: Backend, report: ReportRequest, now_ms: Callable[[], int]) -> MeasuredBackend:
+def measured(inner: Backend, report: ReportRequest, now_ms: Callable[[], int], ttl_s: float = TTL_S) -> MeasuredBackend:
     # Two classes, because callers check whether a store is `Wide`: it must not have methods that its backend lacks.
     if isinstance(inner, Wide):
-        return MeasuredWideBackend(inner, inner, report, now_ms)
-    return MeasuredBackend(inner, report, now_ms)
+        return MeasuredWideBackend(inner, inner, report, now_ms, ttl_s)
+    return MeasuredBackend(inner, report, now_ms, ttl_s)

@@ -261,9 +261,10 @@ async def process(
     async with AsyncExitStack() as stack:
         figures = ProcessMetrics()
         # Everything below needs the store; until it answers, `reached` serves only health.
-        backend = measured(await reached(settings, ports, stop), figures.store, now_ms)
+        ttl_s = settings.session_timeout_s
+        backend = measured(await reached(settings, ports, stop), figures.store, now_ms, ttl_s)
         stack.push_async_callback(backend.close)
-        store = Store(backend, ttl_s=settings.session_timeout_s)
+        store = Store(backend, ttl_s=ttl_s)
         shared = ProcessSettings(
             hostname=settings.get("executor", "hostname") or gethostname(),
             logs_root=settings.get("logs", "root").rstrip("/"),
