@@ -221,6 +221,8 @@ class ComponentShape(msgspec.Struct, frozen=True, kw_only=True):
 class HolderShape(msgspec.Struct, frozen=True):
     buildset_uuid: str
     job_name: str
+    ending: bool = False
+    """Whether the build was cancelled and keeps its place until its executor has stopped it."""
 
 
 class HoldersShape(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from headgate.config.operator.model import Tenant
 from headgate.gate.state.model import Build, Item
 from headgate.map.places import PipelineDir
 from headgate.map.projects import layout_at
-from headgate.map.records import SemaphoreRecord
+from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.state import KnownItem, LoadedState, load
 from headgate.map.tree import unescape
 from headgate.recipes.codec import readable
@@ -227,7 +227,7 @@ class Status:
                     continue
                 # Holders of a global semaphore in other tenants are only counted, as their builds may be private.
                 own = [one for one in record.holders if part is place or one.tenant == tenant]
-                held.setdefault(name, []).extend(shapes.HolderShape(one.buildset, one.job) for one in own)
+                held.setdefault(name, []).extend(map(self._holder, own))
                 others[name] += len(record.holders) - len(own)
         return [
             shapes.SemaphoreShape(
@@ -238,6 +238,12 @@ class Status:
             )
             for name, holders in held.items()
         ]
+
+    def _holder(self, one: SemaphoreHolder) -> shapes.HolderShape:
+        # A holder with a build may also be one of its playbooks.
+        found = self.context.build_request(one.build) if one.build else None
+        ending = found is not None and found.request.wanted == "cancel"
+        return shapes.HolderShape(one.buildset, one.job, ending)
 
 
 def page_root(context: Context, tenant: str) -> str:

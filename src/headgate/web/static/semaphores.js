@@ -1,7 +1,7 @@
 import { api, el, link } from "./page.js";
 import { rows } from "./rows.js";
 const SHOWN = 20;
-const holder = (one) => el("li", {}, one.buildset_uuid ? link("buildset", one.buildset_uuid, one.job_name) : one.job_name);
+const holder = (one) => el("li", {}, one.buildset_uuid ? link("buildset", one.buildset_uuid, one.job_name) : one.job_name, one.ending ? el("span", { class: "small" }, " is ending") : "");
 const full = (s) => s.holders.count >= s.max;
 rows({ page: "semaphores", title: "Semaphores", urls: `${api}/semaphores`, empty: "No job of this tenant uses a semaphore.",
   intro: "A semaphore limits how many builds run concurrently. Holders in other tenants are only counted.",
