@@ -256,6 +256,51 @@ def test_one_that_depends_on_what_is_run_again_is_given_up() -> None:
     assert now["unit"] == before["unit"] and set(now) == {"first", "unit"}
 
 
+def test_one_that_depends_on_what_waits_for_its_place_is_given_up() -> None:
+    """Otherwise each would wait for the other: the first for the place, and the second for the result of the first."""
+    one = (JobSemaphore("one"),)
+    after = replace(UNIT, name="after", dependencies=(JobDependency("first"),), semaphores=one)
+    play = begun(FrozenJob(name="first", semaphores=one), after, UNIT)
+    play.layout.limits = {"one": 2}
+    play.act()
+    for name in ("A", "B"):
+        play.passes(name, "first")
+    before = ran(play, "B")
+    assert set(before) == {"after", "unit"}
+    play.layout.limits = {"one": 1}
+    play.passes("A", "after")
+    play.fails("A", "unit")
+    play.merges()
+    assert ran(play, "B") == {"unit": before["unit"]} and Cancel(before["after"], build=True) in play.actions
+    assert left_ms(play.state, play.world.now_ms) is None, "nothing waits for a time"
+    play.act()
+    assert set(ran(play, "B")) == {"first", "unit"}
+
+
+def test_one_that_needs_what_waits_for_its_place_ahead_is_given_up() -> None:
+    one = (JobSemaphore("one"),)
+    make = FrozenJob(name="make", provides=("image",), semaphores=one)
+    use = replace(UNIT, name="use", requires=("image",), semaphores=one)
+    play = Play(make, use, FrozenJob(name="other"))
+    play.layout.limits = {"one": 9}
+    play.heads = {"p": "1" * 40, "q": "2" * 40}
+    play.approve("A")
+    for name in ("B", "C"):
+        play.propose(play.change(name, project="q"))
+        play.approve(name)
+    play.merges()
+    for name, jobs in (("A", ("make", "use")), ("B", ("make", "use", "other")), ("C", ("make", "other"))):
+        for job in jobs:
+            play.passes(name, job)
+    (before,) = ran(play, "C").values()
+    play.layout.limits = {"one": 1}
+    play.fails("A", "other")
+    play.merges()
+    assert set(ran(play, "B")) == {"other"} and before not in ran(play, "C").values()
+    play.act()
+    assert set(ran(play, "B")) == {"make", "other"}
+
+
 def test_a_branch_that_somebody_else_moves_changes_nothing_for_others() -> None:
     play, before = reset(UNIT)
     play.merges()

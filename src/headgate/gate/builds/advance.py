@@ -258,6 +258,7 @@ def _round(
                 )
             else:
                 waits.update(dict.fromkeys(job.semaphores_first))
+    match.give_way({*waits, *(name for one in ahead if one.buildset is not None for name in one.buildset.waits)})
     # Return the same object, by which callers and the comparison of states detect that nothing has changed.
     if len(builds) == len(buildset.builds) and tuple(waits) == buildset.waits:
         return buildset

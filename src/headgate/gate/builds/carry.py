@@ -7,7 +7,7 @@ jobs are frozen.  Then the build either becomes the build of its job, or it is c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Match:
 
     item: Item
     other: set[str] = field(default_factory=set)
-    """Ids of builds whose jobs are known to have different inputs now."""
+    """Ids of builds that do not continue for a job that is not decided yet."""
 
     def of(self, fresh: Build) -> Build | None:
         """Return the carried build that continues instead of `fresh`, which is not requested yet; None: there is
@@ -51,6 +51,11 @@ class Match:
     def rule_out(self, job: str) -> None:
         """Record that the job has different inputs now, so that no carried build continues for it."""
         self.other.update(one.build.id for one in self.item.carried if one.build.job == job)
+
+    def give_way(self, waits: Collection[str]) -> None:
+        """Give up the builds that hold a place in one of these semaphores, for which jobs wait on which their own
+        inputs may depend: otherwise each would wait for the other."""
+        self.other.update(one.build.id for one in self.item.carried if not set(one.semaphores).isdisjoint(waits))
 
 
 def reset(item: Item, world: World, actions: list[Action]) -> Item:
