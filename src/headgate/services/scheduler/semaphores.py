@@ -74,7 +74,7 @@ class Semaphores:
         for name in self._names(layouts, state):
             entry, record = self._entry(name), self._record(name)
             # A semaphore that the layout does not define, such as one that was removed, has one place.
-            free = len(record.holders) < layouts.landed.semaphores.get(name, 1)
+            free = len(record.holders) + len(self._former(name)) < layouts.landed.semaphores.get(name, 1)
             if entry is None or not record.waiters or not free:
                 self._since_ms.pop(name, None)
             # Any write of the record shows that a process is active on it, so the waiting time starts again.
@@ -101,7 +101,8 @@ class Semaphores:
         for name in self._names(layouts, state):
             # A holder with a build is a playbook, which an executor adds and removes, or a cancelled build that has not
             # ended. It takes a place even if it is ours, because the state does not count it.
-            held[name] = sum(not self._is_ours(h) or h.build != "" for h in self._record(name).holders)
+            holders = (*self._record(name).holders, *self._former(name))
+            held[name] = sum(not self._is_ours(h) or h.build != "" for h in holders)
         return held
 
     def _names(self, layouts: TenantLayouts, state: State) -> set[str]:
@@ -129,18 +130,19 @@ class Semaphores:
         waiters, landed = self._waiting(before, after), self._configuration.layouts.landed
         runs, deleted = self._runs(), set[str]()
         stops = _Stops(before, after, notified, lambda build: build not in ended and runs(build))
-        for name in sorted({*before_of, *after_of, *waiters, *landed.semaphores, *self._with_builds()}):
+        for name in sorted({*before_of, *after_of, *waiters, *landed.semaphores, *self._ours()}):
             address, entry, record = self._place_of(name), self._entry(name), self._record(name)
-            holders, line = record.holders, self._line(name, waiters.get(name, ()))
+            move, moved = self._move(name, stops)
+            holders, line = (*record.holders, *moved), self._line(name, waiters.get(name, ()))
             damaged = entry is not None and readable(entry, SemaphoreRecord) is None
             same = settled and before_of.get(name) == after_of.get(name) and line == record.waiters
             own = [holder for holder in holders if self._is_ours(holder)]
             gone = [holder for holder in own if holder.build and not stops.stays(name, holder)]
-            if same and not damaged and not gone:
+            if same and not damaged and not gone and not move.ops:
                 continue
             replaced = stops.replaced(name, own)
             others = tuple(h for h in holders if h not in own or (h.build and h not in gone)) + tuple(replaced.values())
-            tenant = self._tenant if name in self._configuration.tenant.semaphores else ""
+            tenant = self._tenant if self._is_shared(name) else ""
             ours = tuple(
                 SemaphoreHolder(self._pipeline, buildset, job, "", tenant) for buildset, job in after_of.get(name, ())
             )
@@ -150,7 +152,7 @@ class Semaphores:
                 stayed = set(holders) - replaced.keys()
                 given_up = [holder for holder in holders if holder in stayed and holder not in others + ours]
                 others += tuple(given_up[sum(holder not in stayed for holder in ours) :])
-            if set(others + ours) == set(holders) and line == record.waiters and not damaged:
+            if set(others + ours) == set(record.holders) and line == record.waiters and not damaged and not move.ops:
                 continue
             # Other pipelines and executors write the same record; if it has changed, the turn fails and decides again.
             check = At(address.path, entry.version if entry else None)
@@ -159,17 +161,45 @@ class Semaphores:
                 checks, ops = Requests.cancel(found)
                 # Separate parts, because there may be many; before the record, so that no place becomes free too early.
                 pieces.append(TurnPart(ops, checks))
-            pieces.append(TurnPart([address.put(SemaphoreRecord(others + ours, line))], [check]))
+            ops = [address.put(SemaphoreRecord(others + ours, line)), *move.ops]
+            pieces.append(TurnPart(ops, [check, *move.checks]))
         self._ending = frozenset(stops.ending)
         return pieces
 
-    def _with_builds(self) -> set[str]:
-        """Return the semaphores in which a build of ours has its own place."""
-        entries = ((entry, self._read(entry)) for entry in self._entries())
+    def _move(self, name: str, stops: _Stops) -> tuple[TurnPart, list[SemaphoreHolder]]:
+        """Return the writes that remove us from the former record of a semaphore that became global or ceased to be,
+        and our holders there in the form of its present record. Playbooks stay where their executors remove them."""
+        former = self._address(name, shared=not self._is_shared(name))
+        entry = self._context.mirror.get(former.path)
+        if entry is None:
+            return TurnPart(), []
+        record = self._read(entry)
+        own = [h for h in self._of_tenant(entry, record) if self._is_ours(h) and not stops.plays(name, h)]
+        line = tuple(waiter for waiter in record.waiters if not self._is_own(waiter))
+        rest = SemaphoreRecord(tuple(h for h in record.holders if h not in own), line)
+        if rest == record:
+            return TurnPart(), []
+        part = TurnPart([former.put(rest)], [At(entry.path, entry.version)])
+        return part, [replace(holder, tenant=self._tenant if self._is_shared(name) else "") for holder in own]
+
+    def _former(self, name: str) -> list[SemaphoreHolder]:
+        """Return the tenant's holders in the former record of a semaphore that became global or ceased to be."""
+        former = self._address(name, shared=not self._is_shared(name))
+        entry = self._context.mirror.get(former.path)
+        return self._of_tenant(entry, self._read(entry)) if entry is not None else []
+
+    def _of_tenant(self, entry: Entry, record: SemaphoreRecord) -> list[SemaphoreHolder]:
+        """Return the tenant's holders in a record, of which all are if the semaphore is not global."""
+        own = entry.path.startswith(f"{self.places[0]}/")
+        return [holder for holder in record.holders if own or holder.tenant == self._tenant]
+
+    def _ours(self) -> set[str]:
+        """Return the semaphores in whose records we have a place."""
+        records = ((entry, self._read(entry)) for entry in self._entries())
         return {
             unescape(entry.path.rpartition("/")[2])
-            for entry, record in entries
-            if any(self._is_ours(holder) and holder.build for holder in record.holders)
+            for entry, record in records
+            if any(map(self._is_ours, self._of_tenant(entry, record)))
         }
 
     def _runs(self) -> Callable[[str], bool]:
@@ -188,8 +218,8 @@ class Semaphores:
         pieces = list[TurnPart]()
         for entry in self._entries():
             # A pipeline of the same name in another tenant may also hold places of global semaphores.
-            record, own = self._read(entry), entry.path.startswith(f"{self.places[0]}/")
-            holders = tuple(h for h in record.holders if not (self._is_ours(h) and (own or h.tenant)))
+            own = list(filter(self._is_ours, self._of_tenant(entry, record := self._read(entry))))
+            holders = tuple(holder for holder in record.holders if holder not in own)
             waiters = tuple(waiter for waiter in record.waiters if not self._is_own(waiter))
             if (holders, waiters) != (record.holders, record.waiters):
                 place = Address(entry.path, SemaphoreRecord)
@@ -235,8 +265,13 @@ class Semaphores:
         return (readable(entry, SemaphoreRecord) if entry is not None else None) or SemaphoreRecord(())
 
     def _place_of(self, semaphore: str) -> Address[SemaphoreRecord]:
-        shared = semaphore in self._configuration.tenant.semaphores
+        return self._address(semaphore, shared=self._is_shared(semaphore))
+
+    def _address(self, semaphore: str, *, shared: bool) -> Address[SemaphoreRecord]:
         return semaphore_of(self._context.map, self._tenant, semaphore, shared=shared)
+
+    def _is_shared(self, semaphore: str) -> bool:
+        return semaphore in self._configuration.tenant.semaphores
 
     def _is_own(self, waiter: Waiter) -> bool:
         return (waiter.tenant, waiter.pipeline) == (self._tenant, self._pipeline)
@@ -265,14 +300,17 @@ class _Stops:
         still runs."""
         # An interrupted turn may have cancelled a build that the state still has and for whose job the state holds a
         # place.
-        if self._after.get(name, {}).get((holder.buildset, holder.job)) == holder.build:
-            return False
         if holder.build in self._running:
-            return True
+            return self.plays(name, holder)
         # A dead executor cannot remove its playbook's place, so the turn does that once the build has ended.
         if going_on := self._goes_on(holder.build):
             self.ending.add(holder.build)
         return going_on
+
+    def plays(self, name: str, holder: SemaphoreHolder) -> bool:
+        """Return whether a playbook of a running build holds the place."""
+        job = self._after.get(name, {}).get((holder.buildset, holder.job))
+        return holder.build in self._running and holder.build != job
 
     def replaced(self, name: str, own: Sequence[SemaphoreHolder]) -> dict[SemaphoreHolder, SemaphoreHolder]:
         """Return holder of a job -> the holder that replaces it, with the build, for builds that the turn cancels."""
