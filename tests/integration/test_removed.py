@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.base.ids import fresh
-from headgate.gate.builds.autohold import HoldRequest
+from headgate.gate.state.autohold import HoldRequest
 from headgate.gate.state.surroundings import Closing
 from headgate.map.check import check
 from headgate.map.places import Map

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import msgspec
 
-from headgate.gate.builds.autohold import HoldRequest
+from headgate.gate.state.autohold import HoldRequest
 from headgate.gate.state.change import TriggerEvent
 from headgate.gate.state.surroundings import Closing
 from headgate.gate.state.works import Answer, BuildSpec, MergerAnswer, MergerWork

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from headgate.gate.builds.autohold import RESULTS, HeldBuild, HoldRequest, chosen
+from headgate.gate.state.autohold import RESULTS, HeldBuild, HoldRequest, chosen
 from headgate.gate.state.works import BuildSpec
 from headgate.map.inventory.nodes import NodeRequest
 from headgate.map.places import Map

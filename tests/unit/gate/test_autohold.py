@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.gate.builds.autohold import EVERY, FORGOTTEN_S, RESULTS, HeldBuild, HoldRequest, chosen
+from headgate.gate.state.autohold import EVERY, FORGOTTEN_S, RESULTS, HeldBuild, HoldRequest, chosen
 from headgate.gate.state.change import Change
 
 PROJECT = "git.example/code"

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from headgate.base.tasks import unless
-from headgate.gate.builds.autohold import FORGOTTEN_S, HeldBuild, HoldRequest
+from headgate.gate.state.autohold import FORGOTTEN_S, HeldBuild, HoldRequest
 from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.inventory.nodes import NodeClaim
 from headgate.ports.work import Contact

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from headgate.base.hints import nearest, with_hint
 from headgate.config.patterns import BadPattern, compiled
-from headgate.gate.builds.autohold import EVERY, HeldBuild, HoldRequest
+from headgate.gate.state.autohold import EVERY, HeldBuild, HoldRequest
 from headgate.rest import HTTPException, HttpRequest, NotFoundException, delete, get
 from headgate.services.autohold import hold_requests
 from headgate.store.types import At, Conflict, Op, StoreError

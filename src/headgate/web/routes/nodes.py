@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.base.ids import derived
 from headgate.config.operator.model import Tenant
-from headgate.gate.builds.autohold import HoldRequest
+from headgate.gate.state.autohold import HoldRequest
 from headgate.map.inventory.nodes import MadeNode, NodeClaim, NodeOrder, NodeRequest
 from headgate.map.records import ComponentRecord, OwnMachine
 from headgate.ports.history import time_text
