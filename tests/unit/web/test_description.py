@@ -17,6 +17,9 @@ from headgate.web.site import Site
 
 @pytest.mark.heavy
 async def test_it_is_made_once_however_often_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests of this process may have asked for it before.
+    description.as_json.cache_clear()
+    description.as_yaml.cache_clear()
     made, described = list[int](), description.described
 
     def counted(handlers: tuple[Handler, ...]) -> dict[str, Any]:
