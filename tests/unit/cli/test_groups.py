@@ -111,6 +111,17 @@ print(*sorted(set({HEAVY}) & set(sys.modules)))"""
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
 
 
+@pytest.mark.heavy
+def test_commands_of_queues_import_aiohttp_only_to_send_a_request(tmp_path: Path) -> None:
+    code = """import sys
+from click.testing import CliRunner
+from headgate.cli.main import group
+ended = CliRunner().invoke(group, ["queue", "pause", "orders"])
+print(ended.exception, "aiohttp" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.startswith("no worker knows a partition orders") and done.stdout.endswith(" False\n")
+
+
 MISSING = (
     (("inventory", "serve"), "grpc", "headgate inventory serve needs pip install 'headgate[inventory]'"),
     (("inventory", "machine", "list"), "grpc", "headgate inventory needs pip install 'headgate[inventory]'"),

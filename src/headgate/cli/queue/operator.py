@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
 from headgate.cli.identity.pages import known_trust, token_for, token_source
@@ -79,6 +77,8 @@ class Operator:
             await backend.close()
 
     async def _ask(self, url: str, partition: QueuePartition, paused: bool | None, seek: str | None) -> None:
+        import aiohttp  # here, because it takes as long to import as all else of a command
+
         # A worker of the previous release reads `lane`.
         wanted = {"partition": str(partition), "lane": str(partition), "paused": paused, "seek": seek}
         headers = {"Authorization": f"Application {self.file.key}" if self.file.key else f"Bearer {self.token}"}

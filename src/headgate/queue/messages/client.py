@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-import aiohttp
 import msgspec
 
 from headgate.base.errors import UserError
@@ -21,6 +22,13 @@ from headgate.queue.messages.schedules import MessageSchedule
 from headgate.queueing.ids import BEHIND_ALL, START, Position, position_of, unix_text
 from headgate.queueing.message import Message
 from headgate.queueing.partitions import QueuePartition, parse_partition
+
+if TYPE_CHECKING:
+    import aiohttp
+# Importing it takes as long as all else of a command, and some commands send no request: so it is imported at the first
+# one. That it is missing must show before.
+if find_spec("aiohttp") is None:
+    raise ModuleNotFoundError("No module named 'aiohttp'", name="aiohttp")
 
 TIMEOUT_S = 30.0
 IDLE_MAX_S = 2.0
@@ -74,7 +82,7 @@ def ordered(urls: Sequence[str]) -> list[str]:
 class MessageClient:
     """Implement `ports.messages.MessageSource` over HTTP; use `open`. If one URL does not answer, try the next."""
 
-    def __init__(self, urls: Sequence[str], http: aiohttp.ClientSession) -> None:
+    def __init__(self, urls: Sequence[str], http: Callable[[], aiohttp.ClientSession]) -> None:
         self._urls, self._http = ordered(urls), http
 
     @classmethod
@@ -86,9 +94,18 @@ class MessageClient:
         trust, see `trusting`."""
         credential = f"Application {key}" if key else f"Bearer {token}" if token else ""
         headers = {"Authorization": credential} if credential else {}
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_MAX_S, ssl=tls or True)
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as http:
+        async with AsyncExitStack() as opened:
+
+            @cache
+            def http() -> aiohttp.ClientSession:
+                import aiohttp
+
+                connector = aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_MAX_S, ssl=tls or True)
+                timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+                session = aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout)
+                opened.push_async_callback(session.close)
+                return session
+
             yield cls(urls, http)
 
     async def partitions(self) -> list[QueuePartition]:
@@ -189,12 +206,15 @@ class MessageClient:
         return messages.PartitionBacklog(found.waiting, found.newest, found.oldest_waiting, found.delayed)
 
     async def happenings(self) -> AsyncIterator[messages.MessageNews]:
+        http = self._http()
+        import aiohttp
+
         # A stream has no end that could be awaited; only silence shows that it is broken.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=SILENCE_MAX_S)
         headers = {"Accept": "text/event-stream"}
         try:
             # The first URL is one that answers: `ask` moves the others behind it.
-            async with self._http.get(self._urls[0], headers=headers, timeout=timeout) as answer:
+            async with http.get(self._urls[0], headers=headers, timeout=timeout) as answer:
                 if answer.status >= 500:
                     raise messages.SourceDown(f"{self._urls[0]} returned status {answer.status}")
                 if answer.content_type != "text/event-stream":
@@ -217,11 +237,14 @@ class MessageClient:
     ) -> QueueResponse:
         """Call the API at a path below its application and return the response. Raise SourceDown, QueueGone or
         PostRefused."""
+        http = self._http()
+        import aiohttp
+
         # The server may have executed a request whose response was lost. Posts carry a key, so a repetition elsewhere,
         # on the same database, stores nothing twice.
         for url in (*self._urls,):
             try:
-                async with self._http.request(method, url + path, params=query, **more) as answer:
+                async with http.request(method, url + path, params=query, **more) as answer:
                     again = answer.headers.get("Retry-After", "")
                     return _checked(url, answer.status, await answer.read(), again)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
@@ -345,6 +368,8 @@ def _one(partition: QueuePartition, id: str) -> str:
 
 
 def _text(error: BaseException) -> str:
+    import aiohttp
+
     # The text of aiohttp has internals of its own; the number of the system's error is enough.
     if type(error) is aiohttp.ClientConnectorError and (error.os_error.errno or 0) > 0:
         return f"cannot connect: {os.strerror(error.os_error.errno or 0)}"
