@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from headgate.base.ids import derived
+from headgate.config.forges.facts import PipelineCheck
 from headgate.config.model import FrozenGraph, Pipeline
 from headgate.gate.builds.report import announces, filled, refusal
 from headgate.gate.items.admission import IN_LINE, corrected, foreign, refused_with, weigh, why_not
@@ -14,9 +15,9 @@ from headgate.gate.items.leave import leave
 from headgate.gate.rules.needs import needed_by, needs
 from headgate.gate.rules.readiness import guarded, refused, unfit
 from headgate.gate.rules.refs import is_known, queue_in, queue_name, takes_part
-from headgate.gate.rules.requirements import heard, ruled_out, triggers, unmet, vouched
-from headgate.gate.state.actions import Action, Record, Report, Supersede
-from headgate.gate.state.change import Change, Deferred, EventKind, TriggerEvent
+from headgate.gate.rules.requirements import concerns, ruled_out, triggers, unmet, word_of
+from headgate.gate.state.actions import Action, Record, Report, Supersede, Vouch
+from headgate.gate.state.change import Change, ChangeState, Deferred, EventKind, Tell, TriggerEvent
 from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, Successor, with_item, with_queue
 from headgate.gate.state.works import ByHand, ReportRequest
 from headgate.gate.state.world import LayoutView, World
@@ -341,3 +342,39 @@ def _entered(item: Item, change: Change, world: World) -> Iterator[Action]:
     for name in pipeline.supercedes if is_known(change, world) else ():
         if name != pipeline.name:
             yield Supersede(name, change.key)
+
+
+def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
+    """Yield actions that send an event for a change of the item to the pipelines that it triggers."""
+    if change.is_change:
+        id = item.named(change, kind, world.pipeline.name)
+        event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
+        yield from (Tell(name, event) for name, other in world.beside.pipelines.items() if triggers(other, event))
+
+
+def vouched(ended: Record, world: World) -> Iterator[Action]:
+    """Yield actions that record this pipeline's result for the changes of the item if another pipeline requires it, and
+    that make that one examine them again: it may have waited for this result."""
+    name, result, item = world.pipeline.name, word_of(ended.result), ended.item
+    landed = ended.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
+    # A landed change needs no word, and the results of a disabled pipeline do not count.
+    if not result or not item.live or item.epilogue or landed or world.disabled:
+        return
+    asking = [other for other in world.beside.pipelines.values() if concerns(other, name)]
+    for change in item.circle if asking else ():
+        change_state = world.change_states.get(change.key)
+        if change.is_change and change_state is not None and change_state.change.commit == change.commit:
+            yield Vouch(change, PipelineCheck(world.tenant, name, change.commit, result))
+            for other in asking:
+                id = item.named(change, "vouched", name, other.name)
+                again = (TriggerEvent(kind, change, id, world.now_ms) for kind in _kinds(change_state))
+                yield from (Tell(other.name, event) for event in again if triggers(other, event, change_state))
+
+
+def _kinds(change_state: ChangeState) -> list[EventKind]:
+    """Return the kinds of events that pipelines may have received for an open change; none if it is not open."""
+    approved = change_state.is_approved or any(
+        word.commit == change_state.change.commit for word in change_state.approvals
+    )
+    kinds = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]
+    return kinds if change_state.open else []

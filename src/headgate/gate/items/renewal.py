@@ -9,14 +9,13 @@ from msgspec.structs import asdict, fields, replace
 from headgate.config.model import Pipeline, Window
 from headgate.gate.builds.carry import reset
 from headgate.gate.builds.report import result_of
-from headgate.gate.items.enqueue import deferring, needed_item
+from headgate.gate.items.enqueue import deferring, heard, needed_item
 from headgate.gate.items.landings import ask_to_land, has_landed
 from headgate.gate.items.leave import leave
 from headgate.gate.items.trial import unfinished
 from headgate.gate.rules.needs import needs
 from headgate.gate.rules.readiness import Obstacle, Unready
 from headgate.gate.rules.refs import queue_id, queue_name, takes_part
-from headgate.gate.rules.requirements import heard
 from headgate.gate.state.actions import Action, Record
 from headgate.gate.state.change import Change, Deferred, EventKind
 from headgate.gate.state.model import Item, Queue, Remains, State, Unfollowed, with_item, with_queue

@@ -13,9 +13,7 @@ from headgate.config.forges.facts import PipelineCheck
 from headgate.config.forges.git import required_results
 from headgate.config.forges.keyterms import Dialect, TermSubject, hindering, missing, triggered
 from headgate.config.model import Pipeline, TriggerFilter
-from headgate.gate.state.actions import Action, Record, Vouch
-from headgate.gate.state.change import Change, ChangeState, EventKind, Tell, TriggerEvent
-from headgate.gate.state.model import Item
+from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.works import Demands
 from headgate.gate.state.world import World
 
@@ -180,39 +178,3 @@ def _matches(filter: TriggerFilter, pipeline: Pipeline, event: TriggerEvent, kno
     if event.kind.is_of_image:
         return filter.connection == ZUUL and event.kind in filter.events
     return filter.connection == event.change.connection and happened(filter, pipeline, event, known)
-
-
-def heard(kind: EventKind, item: Item, change: Change, world: World) -> Iterator[Action]:
-    """Yield actions that send an event for a change of the item to the pipelines that it triggers."""
-    if change.is_change:
-        id = item.named(change, kind, world.pipeline.name)
-        event = TriggerEvent(kind, change, id, world.now_ms, pipeline=world.pipeline.name)
-        yield from (Tell(name, event) for name, other in world.beside.pipelines.items() if triggers(other, event))
-
-
-def vouched(ended: Record, world: World) -> Iterator[Action]:
-    """Yield actions that record this pipeline's result for the changes of the item if another pipeline requires it, and
-    that make that one examine them again: it may have waited for this result."""
-    name, result, item = world.pipeline.name, word_of(ended.result), ended.item
-    landed = ended.result == "SUCCESS" and item.buildset is not None and item.buildset.landing
-    # A landed change needs no word, and the results of a disabled pipeline do not count.
-    if not result or not item.live or item.epilogue or landed or world.disabled:
-        return
-    asking = [other for other in world.beside.pipelines.values() if concerns(other, name)]
-    for change in item.circle if asking else ():
-        change_state = world.change_states.get(change.key)
-        if change.is_change and change_state is not None and change_state.change.commit == change.commit:
-            yield Vouch(change, PipelineCheck(world.tenant, name, change.commit, result))
-            for other in asking:
-                id = item.named(change, "vouched", name, other.name)
-                again = (TriggerEvent(kind, change, id, world.now_ms) for kind in _kinds(change_state))
-                yield from (Tell(other.name, event) for event in again if triggers(other, event, change_state))
-
-
-def _kinds(change_state: ChangeState) -> list[EventKind]:
-    """Return the kinds of events that pipelines may have received for an open change; none if it is not open."""
-    approved = change_state.is_approved or any(
-        word.commit == change_state.change.commit for word in change_state.approvals
-    )
-    kinds = [EventKind.PROPOSED, *([EventKind.APPROVED] if approved else [])]
-    return kinds if change_state.open else []
