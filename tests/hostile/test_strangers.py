@@ -40,7 +40,7 @@ async def protected(tmp_path: Path) -> AsyncIterator[str]:
 def paths(*, sockets: bool) -> Iterator[tuple[str, bool, bool]]:
     """Return every path with existing names, whether it belongs to a tenant, and whether that is open."""
     for handler in ROUTES:
-        if handler.is_socket if sockets else "GET" in handler.methods:
+        if not handler.methods if sockets else "GET" in handler.methods:
             for path in handler.paths:
                 filled = re.sub(r"\{(\w+):\w+\}", lambda found: THERE.get(found[1], "x"), path)
                 yield filled, "{tenant:" in path, bool(handler.opt.get(OPEN))

@@ -46,10 +46,6 @@ class Handler:
     def name(self) -> str:
         return self.fn.__name__
 
-    @property
-    def is_socket(self) -> bool:
-        return not self.methods
-
 
 Decorator = Callable[[Function], Handler]
 

@@ -40,6 +40,8 @@ SCAN_ANSWER_S = 10
 """Time limit of each connection of a scan."""
 SCAN_MAX_BYTES = 100_000
 SCAN_KEYS_MAX = 16
+SCANS_MAX = 50
+"""Concurrent scans."""
 _KEY = re.compile(r"[a-z0-9@.-]{1,64} [A-Za-z0-9+/]{16,16000}={0,3}")
 """Type and value of a key, which follow the host's name in a line."""
 
@@ -53,9 +55,9 @@ class SshProvider:
     command or `ssh`.  The provider may set these commands for all its machines.
     """
 
-    def __init__(self, program: str = "ssh", *, learns: bool = True) -> None:
+    def __init__(self, *, learns: bool = True) -> None:
         """Trust the key that an unknown machine shows first if `learns`; otherwise, do not use unknown machines."""
-        self._program, self._learns = program, learns
+        self._learns = learns
 
     async def prepare(self, machine: Machine) -> dict[str, Any]:
         """Make a directory for the build, run the command `prepare` in it, and return the variables with which Ansible
@@ -117,7 +119,7 @@ class SshProvider:
                 *self._arguments(machine, known), command, stdin=PIPE, stdout=PIPE, stderr=PIPE
             )
         except OSError as error:
-            raise MachineUnusable(f"{self._program} cannot be run: {error.strerror}; install openssh-client") from error
+            raise MachineUnusable(f"ssh cannot be run: {error.strerror}; install openssh-client") from error
         try:
             async with asyncio.timeout(limit_s):
                 output, wrong = await communicate(process, b"", OUTPUT_MAX_BYTES)
@@ -161,7 +163,7 @@ class SshProvider:
         for flag, name in (("-p", "ansible_port"), ("-l", "ansible_user"), ("-i", "ansible_ssh_private_key_file")):
             if properties.get(name):
                 arguments += [flag, properties[name]]
-        return [self._program, *arguments, "--", _host(machine)]
+        return ["ssh", *arguments, "--", _host(machine)]
 
 
 def _host(machine: Machine) -> str:
@@ -207,8 +209,8 @@ def _command(machine: Machine, name: str) -> str:
 class Scanner:
     """Scan host keys with `ssh-keyscan`, a few machines at a time."""
 
-    def __init__(self, program: str = "ssh-keyscan", scans_max: int = 50) -> None:
-        self._program, self._places = program, asyncio.Semaphore(scans_max)
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(SCANS_MAX)
 
     async def __call__(self, host: Mapping[str, Any]) -> str:
         """Return the keys of a host, one on each line; for Windows, only check that it answers, and return an empty
@@ -234,10 +236,10 @@ class Scanner:
     async def _run(self, *words: str) -> str:
         """Run ssh-keyscan and return its output. Raise MachineUnusable."""
         try:
-            process = await asyncio.create_subprocess_exec(self._program, *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+            process = await asyncio.create_subprocess_exec("ssh-keyscan", *words, stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
             raise MachineUnusable(
-                f"{self._program} cannot be run: {line(error.strerror or '')}; install openssh-client"
+                f"ssh-keyscan cannot be run: {line(error.strerror or '')}; install openssh-client"
             ) from error
         try:
             async with asyncio.timeout(SCAN_MAX_S):

@@ -378,10 +378,9 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the keys of all changes in live items, for callers that look up many of them."""
         return frozenset(key for _, item in self.items() if item.live for key in item.keys)
 
-    def find(self, key: str, *, live: bool = True) -> tuple[Queue, Item] | None:
-        """Return the item that holds the change with this key, and its queue; None if there is none.  With `live`, only
-        live items count."""
-        return next(((q, i) for q, i in self.items() if i.of(key) is not None and (i.live or not live)), None)
+    def find(self, key: str) -> tuple[Queue, Item] | None:
+        """Return the live item that holds the change with this key, and its queue; None if there is none."""
+        return next(((q, i) for q, i in self.items() if i.live and i.of(key) is not None), None)
 
 
 def with_item(queue: Queue, item: Item) -> Queue:

@@ -50,8 +50,8 @@ class JournalCommit:
 class Journal:
     """Cache the latest changes; `run()` must be running."""
 
-    def __init__(self, store: Store, places: InventoryMap, *, entries_max: int = REVISIONS_MAX) -> None:
-        self._store, self._places, self._entries_max = store, places, entries_max
+    def __init__(self, store: Store, places: InventoryMap) -> None:
+        self._store, self._places, self._entries_max = store, places, REVISIONS_MAX
         self._commits: list[JournalCommit] = []
         self._by_path: dict[str, JournalCommit] = {}
         self._size_bytes = 0

@@ -333,7 +333,7 @@ def connect(given: DriverOptions) -> Connected:
     return Connected(git_connection(server), forge, client.aclose)
 
 
-def git_connection(server: Server, poll_interval_s: float = 30.0) -> GitConnection:
+def git_connection(server: Server) -> GitConnection:
     """Return git's connection to the server: over ssh with the connection's key, or over HTTP with its password. The
     password appears in no URL and on no command line."""
     config: dict[str, str] = {}
@@ -350,4 +350,4 @@ def git_connection(server: Server, poll_interval_s: float = 30.0) -> GitConnecti
         return config
 
     base = server.git_url("").rstrip("/")
-    return GitConnection(server.name, base, server.canonical_hostname, poll_interval_s=poll_interval_s, access=access)
+    return GitConnection(server.name, base, server.canonical_hostname, access=access)

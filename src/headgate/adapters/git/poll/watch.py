@@ -161,9 +161,8 @@ class Hinted:
 class LookPlaces:
     """Limit how many polls run concurrently; a slow one gives its place to the next, and continues without one."""
 
-    def __init__(self, most: int, slow_s: float = SLOW_S, slow_max: int = SLOW_MAX) -> None:
-        self._free, self._slow_s, self._slow_max = asyncio.Semaphore(most), slow_s, slow_max
-        self._slow = 0
+    def __init__(self, most: int) -> None:
+        self._free, self._slow = asyncio.Semaphore(most), 0
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
@@ -174,12 +173,12 @@ class LookPlaces:
         def give() -> None:
             nonlocal given
             # The bound keeps a server that hangs from collecting unlimited processes.
-            if self._slow < self._slow_max:
+            if self._slow < SLOW_MAX:
                 given = True
                 self._slow += 1
                 self._free.release()
 
-        timer = asyncio.get_running_loop().call_later(self._slow_s, give)
+        timer = asyncio.get_running_loop().call_later(SLOW_S, give)
         try:
             yield
         finally:

@@ -104,14 +104,14 @@ def _trust(verify: str | bool) -> ssl.SSLContext | bool:
     return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None) if verify else False
 
 
-def patience_s(headers: Mapping[str, str], now_s: Callable[[], float] = time) -> float:
+def patience_s(headers: Mapping[str, str]) -> float:
     """Return the time to wait according to the header `Retry-After`, in seconds."""
     value = headers.get("retry-after", "")
     try:
         after_s = float(value) if value else PATIENCE_S
     except ValueError:
         try:
-            after_s = parsedate_to_datetime(value).timestamp() - now_s()
+            after_s = parsedate_to_datetime(value).timestamp() - time()
         except ValueError:
             after_s = PATIENCE_S
     # `float` also accepts "nan", which is not equal to itself, and "inf", which `min` bounds.
