@@ -47,6 +47,11 @@ def test_changes_that_need_each_other_land_all_or_not_at_all(first: int) -> None
     assert simulate(range(first, min(first + CHUNK, SEEDS // 10)), circular=True) > 0, "nobody died"
 
 
+def test_when_one_fault_follows_another_changes_wait_for_the_end_of_faults() -> None:
+    """In this world, the merger or the scheduler is cut off or dead most of the time, for three minutes."""
+    assert simulate([3934])
+
+
 @pytest.mark.long
 def test_an_idle_system_asks_the_store_nothing() -> None:
     Simulation(seed=1, calm=True, idle_s=3600.0).run()

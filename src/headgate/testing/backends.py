@@ -163,6 +163,10 @@ class SimFault(Enum):
     STALL = "the process stops for longer than a session; what it was about to send is sent late"
 
 
+LASTS_S = {SimFault.BLIP: SHORT_S, SimFault.CUT: LONG_S, SimFault.PAUSE: SHORT_S, SimFault.STALL: LONG_S}
+"""Duration of each fault that does not happen at one moment."""
+
+
 # Not an Exception, so that no `except Exception` of the services continues on behalf of a dead process.
 class Dead(BaseException):
     """Report that a process is dead: no handler may run, and nothing is retried."""
@@ -181,6 +185,8 @@ class SimLink(WrappedBackend):
         self._had_fault = False
         """Whether the link ever had a fault; requests of one that had none take a shortcut."""
         self._cut_until_s = self._stalled_until_s = 0.0
+        self.fault_until_s = float("-inf")
+        """Time at which the faults that have happened so far end."""
         self.died = asyncio.Event()
 
     async def get(self, path: str) -> Entry | None:
@@ -237,8 +243,9 @@ class SimLink(WrappedBackend):
 
     async def _meet(self, fault: SimFault, ask: Callable[[], Awaitable[T]]) -> T:
         now_s, self._had_fault = asyncio.get_running_loop().time(), True
+        self.fault_until_s = max(self.fault_until_s, now_s + LASTS_S.get(fault, 0.0))
         if fault in (SimFault.PAUSE, SimFault.STALL):
-            self._stalled_until_s = now_s + (SHORT_S if fault is SimFault.PAUSE else LONG_S)
+            self._stalled_until_s = now_s + LASTS_S[fault]
             # the request is on its way: it arrives whatever happens to its sender
             late = asyncio.ensure_future(self._late(ask))
             late.add_done_callback(_heard)  # if its sender has gone, nobody else asks how it ended
@@ -250,7 +257,7 @@ class SimLink(WrappedBackend):
                 await ask()
             raise Dead
         if fault is not SimFault.UNKNOWN:
-            self._cut_until_s = now_s + (SHORT_S if fault is SimFault.BLIP else LONG_S)
+            self._cut_until_s = now_s + LASTS_S[fault]
             self._breaks += 1
         # An error says nothing of the effect: half of the commits that fail this way were made.
         if self._chance.random() < 0.5:

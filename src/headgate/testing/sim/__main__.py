@@ -9,7 +9,6 @@ import logging
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 
 from headgate.testing.sim.forgeworld import simulate_hub
 from headgate.testing.sim.simulation import simulate
@@ -17,11 +16,11 @@ from headgate.testing.sim.simulation import simulate
 CHUNK = 20
 
 
-def broken(first: int, count: int) -> list[str]:
-    """Return the failures of `count` seeds from `first` on."""
+def broken(seeds: range) -> list[str]:
+    """Return the failures of these seeds."""
     logging.disable(logging.CRITICAL)
     found = []
-    for seed in range(first, first + count):
+    for seed in seeds:
         try:
             if os.environ.get("HUB"):
                 simulate_hub([seed])
@@ -37,7 +36,7 @@ def broken(first: int, count: int) -> list[str]:
 def main(seeds: int, first: int = 0) -> int:
     found: list[str] = []
     with ProcessPoolExecutor(os.cpu_count()) as processes:
-        runs = processes.map(partial(broken, count=CHUNK), range(first, first + seeds, CHUNK))
+        runs = processes.map(broken, (range(first, first + seeds)[at : at + CHUNK] for at in range(0, seeds, CHUNK)))
         for done, many in enumerate(runs, 1):
             found += many
             if sys.stderr.isatty():
