@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.dynamic import TenantLayouts
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
@@ -33,6 +32,7 @@ from headgate.web.app import create_app
 from headgate.web.server import serve
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.site import site_of
 
 NOW_MS = 1_800_000_000_000
 JOBS = tuple(
@@ -97,6 +97,14 @@ def crowd() -> dict[str, State]:
     }
 
 
+@dataclass
+class Availability:
+    """Tell whether the store can be reached, as a test decides."""
+
+    away_since_ms: int | None = None
+    away_why: str = ""
+
+
 @asynccontextmanager
 async def crowded(
     root: Path, access: Access | None = None, tenants: str = TENANTS, observer: Observer | None = None
@@ -117,7 +125,7 @@ async def crowded(
     history = SqlHistory(f"sqlite:///{root}/history.sqlite")
     for number in range(120):
         await history.record(ended(number))
-    site = Site(context, {"example": fixed}, history, root / "logs", follow, access or Access())
+    site = site_of(context, {"example": fixed}, history, root / "logs", access, availability=Availability())
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
     mirror = asyncio.ensure_future(context.mirror.run())
     serving = asyncio.ensure_future(serve(create_app(site), "127.0.0.1", 0, stop, bound.set_result))

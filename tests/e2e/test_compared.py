@@ -40,8 +40,8 @@ def printed(build: str, end: str, version: str) -> list[str]:
 @pytest.mark.long
 async def test_a_failure_is_compared_with_the_last_success(served: Served, page: Page) -> None:
     site, url = served
-    log(site.log_root, FAILED, *printed(FAILED, "RUN END: exit status 3", "2.32"), "RESULT: FAILURE")
-    log(site.log_root, PASSED, *printed(PASSED, "RUN END: good", "2.31"), "RESULT: SUCCESS")
+    log(site.logs.root, FAILED, *printed(FAILED, "RUN END: exit status 3", "2.32"), "RESULT: FAILURE")
+    log(site.logs.root, PASSED, *printed(PASSED, "RUN END: good", "2.31"), "RESULT: SUCCESS")
     await page.goto(f"{url}/t/example/build/{FAILED}")
     await page.get_by_role("button", name="Compare with the last success").click()
     await expect(page.locator("p.note[role=status]")).to_have_text(re.compile(r"^2 parts differ from the success of "))

@@ -135,7 +135,7 @@ async def test_every_page_says_something_and_no_script_fails(served: Served, pag
 @pytest.mark.long
 async def test_a_long_log_is_complete_and_can_be_searched(served: Served, page: Page) -> None:
     site, url = served
-    logs = site.log_root / "past1b1"
+    logs = site.logs.root / "past1b1"
     logs.mkdir(parents=True)
     (logs / "job-output.txt").write_text("".join(f"2027-01-15 08:00:00.000 | line {n}\n" for n in range(40_000)))
     (logs / "report.xml").write_text("<x/>")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from playwright.async_api import Page, Route, expect
 
-from .crowd import NOW_MS
+from .crowd import NOW_MS, Availability
 from .test_crowd import Served, page, served, shoot
 
 __all__ = ["page", "served"]
@@ -110,27 +109,16 @@ async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served
     await expect(page.locator("#link.live")).to_have_text("live")
 
 
-@dataclass
-class UnreachableStore:
-    """Imitate a store that cannot be reached."""
-
-    away_since_ms: int | None = NOW_MS - 12_000
-    away_why: str = "connection refused"
-
-
-@dataclass
-class Sick:
-    availability: UnreachableStore
-
-
 @pytest.mark.long
 async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served, page: Page) -> None:
     site, url = served
-    site.vitals = Sick(UnreachableStore())  # type: ignore[assignment]  # as far as pages ask of it
+    store = site.problems.availability
+    assert isinstance(store, Availability)
+    store.away_since_ms, store.away_why = NOW_MS - 12_000, "connection refused"
     for name in ("status", "builds"):
         await page.goto(f"{url}/t/example/{name}")
         await expect(page.locator("#link.stale")).to_have_text(re.compile("^the store is unreachable: as of .* ago$"))
-    site.vitals = None
+    store.away_since_ms = None
     await expect(page.locator("#link.live")).to_have_text("live")
 
 

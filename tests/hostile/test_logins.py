@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from headgate.adapters.identity.tokens import authenticator
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
@@ -30,6 +29,7 @@ from headgate.web.routes.login import OF_PEER_MAX, RETURNING_MAX
 from headgate.web.sessions import OF_ONE_MAX, LoginSessions
 from headgate.web.site import Site
 from tests.integration.conftest import PIPELINES
+from tests.site import site_of
 from tests.waiting import until
 
 from .pretender import GATE, KEY, OTHER_KEY, PEM, Pretender, jwk, pretending
@@ -124,7 +124,7 @@ async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
             rules = Rules(file.rules, file.roles, file.api_root)
             access = Access("", [realm], lambda: rules, sessions=LoginSessions(running.context))
             tenants = running.scheduler.tenants
-            site = Site(running.context, tenants, history, tmp_path, follow, access=access, joined=lambda: session)
+            site = site_of(running.context, tenants, history, tmp_path, access, session)
             found = Visitor(site, provider, clock)
             async with asyncio.timeout(DEADLINE_S):
                 await tenants["example"].loaded.wait()

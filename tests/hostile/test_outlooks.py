@@ -7,15 +7,13 @@ from typing import Any
 
 import httpx
 
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.recipes.mirrorpart import MirrorPart
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
-from headgate.web.app import create_app
-from headgate.web.site import Site
+from tests.site import client_of, site_of
 from tests.waiting import until
 
 PIPELINES = """
@@ -60,9 +58,8 @@ async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path,
     monkeypatch.setattr(MirrorPart, "__init__", _counted(MirrorPart.__init__, begun))
     history = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as run:
-        site = Site(run.context, run.scheduler.tenants, history, tmp_path / "logs", follow, Access("secret"))
-        transport = httpx.ASGITransport(create_app(site))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+        site = site_of(run.context, run.scheduler.tenants, history, tmp_path / "logs", Access("secret"))
+        async with client_of(site) as client, client_of(site) as another:
             base = "Depends-On: git.example/{}\n"
             repositories.propose("code/secret", "deepest", {"a": "1\n"}, "hush")
             deeper = "hush\n\n" + base.format("code/secret/master/deepest")
@@ -89,11 +86,10 @@ async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path,
 
             monkeypatch.setattr(history, "reset_costs", costs)
             monkeypatch.setattr("headgate.web.routes.changes.COSTS_MS", 1 << 40)
-            site.costs.clear()
             count = len(begun)
             for _ in range(20):
-                await client.get("/api/tenant/example/change", params={"project": "code/open", "change": "probe"})
-                (listed,) = (await client.get("/api/tenant/example/changes")).json()
+                await another.get("/api/tenant/example/change", params={"project": "code/open", "change": "probe"})
+                (listed,) = (await another.get("/api/tenant/example/changes")).json()
             assert counted == ["example"], "the history is asked once for all who ask within a minute"
             assert len(begun) == count, "nothing stays of what was asked"
             assert not {"files", "message", "needs", "needed_by"} & listed.keys(), (

@@ -146,7 +146,7 @@ BOMB = "<!DOCTYPE x [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]><testsuite name=
 @pytest.mark.long
 async def test_reports_of_tests_are_text_and_bombs_are_named(served: tuple[Site, str], page: Page) -> None:
     site, url = served
-    logs = site.log_root / "past1b1"
+    logs = site.logs.root / "past1b1"
     logs.mkdir(parents=True)
     (logs / "job-output.txt").write_text("2027-01-15 08:00:00.000 | done\n")
     (logs / "junit.xml").write_text(REPORT)
@@ -195,7 +195,7 @@ async def left(site: Site) -> str:
     whole = ended(501)
     (build, *_) = whole.builds
     await site.history.record(replace(whole, builds=(replace(build, artifacts=LEFT),)))
-    logs = site.log_root / build.uuid
+    logs = site.logs.root / build.uuid
     for path, text in {
         "job-output.txt": "2027-01-15 08:00:00.000 | done\n",
         "report.html": ACTS,

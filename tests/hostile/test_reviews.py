@@ -9,7 +9,7 @@ import os
 import subprocess
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import jwt
 import pytest
 from click.testing import CliRunner
 
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.hook import hook
 from headgate.cli.identity.authenticators import authenticator
@@ -29,11 +28,11 @@ from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access, Realm, Rules
-from headgate.web.app import create_app
 from headgate.web.review import service
 from headgate.web.review.remarks import Speaker
-from headgate.web.site import Site
+from headgate.web.site import Site, WebSettings
 from tests.integration.conftest import PIPELINES, TENANTS
+from tests.site import client_of, site_of
 from tests.waiting import until
 
 SECRET = "a secret of thirty-two bytes, or more"
@@ -69,6 +68,11 @@ class Room:
     site: Site
     gate: Gate
     repositories: Repositories
+
+    def where(self, speakers: dict[str, Speaker]) -> Room:
+        """Return the same gate with pages on which people approve in another way."""
+        site = replace(self.site, settings=WebSettings(speakers=speakers))
+        return replace(self, site=site, client=client_of(site))
 
     @property
     def bare(self) -> Path:
@@ -123,12 +127,11 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         running.context.store.session("web") as session,
     ):
         await running.looked_at("git.example/code/api", "git.example/code/lib")
-        site = Site(
-            running.context, running.scheduler.tenants, history, tmp_path, follow, access, joined=lambda: session,
-            speakers={"local": Speaker("people", bound)},
-        )  # fmt: skip
-        transport = httpx.ASGITransport(create_app(site))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+        settings = WebSettings(speakers={"local": Speaker("people", bound)})
+        site = site_of(
+            running.context, running.scheduler.tenants, history, tmp_path, access, session, settings=settings
+        )
+        async with client_of(site) as client:
             yield Room(client, site, running, repositories)
     history.close()
 
@@ -153,12 +156,10 @@ async def test_who_merely_looks_or_is_nobody_in_particular_says_nothing(room: Ro
 @pytest.mark.long
 async def test_an_approval_is_of_one_commit_and_by_name(room: Room) -> None:
     old = await room.proposed("one", {"a": "1\n"})
-    room.site.speakers = {}
-    answer = await room.say("approve", ANN, old)
+    answer = await room.where({}).say("approve", ANN, old)
     assert answer.status_code == 403 and f"git push origin {old}:refs/approved/master/one" in answer.text
-    room.site.speakers = {"local": Speaker("others", bound=False)}
-    assert (await room.say("approve", ANN, old)).status_code == 403, "her name is another one there"
-    room.site.speakers = {"local": Speaker("people", bound=False)}
+    elsewhere = room.where({"local": Speaker("others", bound=False)})
+    assert (await elsewhere.say("approve", ANN, old)).status_code == 403, "her name is another one there"
     strange = token("../../heads/master", "approvers")
     assert "cannot be part of a ref" in (await room.say("approve", strange, old)).text
     new = await room.proposed("one", {"a": "2\n"})

@@ -14,7 +14,6 @@ import pytest
 from msgspec import inspect
 
 from headgate.adapters.identity.tokens import authenticator
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
@@ -27,6 +26,7 @@ from headgate.web.access import Access, Realm, Rules
 from headgate.web.app import ROUTES, create_app
 from headgate.web.routes.actions import Hand
 from headgate.web.site import Site
+from tests.site import client_of, site_of
 
 from .conftest import TENANTS
 
@@ -102,17 +102,8 @@ async def client(tmp_path: Path, repositories: Repositories, access: Access) -> 
         running.context.store.session("web") as session,
     ):
         await running.looked_at("git.example/code/api", "git.example/code/lib")
-        site = Site(
-            running.context,
-            running.scheduler.tenants,
-            history,
-            tmp_path,
-            follow,
-            access=access,
-            joined=lambda: session,
-        )
-        transport = httpx.ASGITransport(create_app(site))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
+        site = site_of(running.context, running.scheduler.tenants, history, tmp_path, access, session)
+        async with client_of(site) as found:
             yield found
     history.close()
 
@@ -341,7 +332,7 @@ async def test_a_route_that_forgets_to_check_its_caller_does_nothing(
 
     monkeypatch.setattr("headgate.web.app.ROUTES", (*ROUTES, forgetful))
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE) as running:
-        site = Site(running.context, running.scheduler.tenants, None, tmp_path, follow, access=access)
+        site = site_of(running.context, running.scheduler.tenants, None, tmp_path, access)
         transport = httpx.ASGITransport(create_app(site), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
             answer = await client.post("/api/forgetful", json={}, headers=token(groups=["ops"]))

@@ -9,8 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headgate.adapters.process.joblog import follow
-from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.check.against import Only, ReferenceServer, compare_and_close
 from headgate.cli.offline.reader import LoadedTenant, ReadingOptions
 from headgate.store.memory import MemoryBackend
@@ -18,7 +16,7 @@ from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access
 from headgate.web.app import create_app
-from headgate.web.site import Site
+from tests.site import site_beside
 
 from .conftest import PIPELINES, TENANTS
 
@@ -42,15 +40,11 @@ def repositories(tmp_path: Path) -> Repositories:
 
 @pytest.fixture
 async def site(tmp_path: Path, repositories: Repositories) -> AsyncIterator[httpx.ASGITransport]:
-    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
     async with (
         gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running,
-        running.context.store.session("web") as session,
+        site_beside(running, tmp_path, Access("")) as made,
     ):
-        tenants, logs = running.scheduler.tenants, tmp_path / "logs"
-        made = Site(running.context, tenants, history, logs, follow, Access(""), joined=lambda: session)
         yield httpx.ASGITransport(create_app(made))
-    history.close()
 
 
 def loaded(tmp_path: Path, repositories: Repositories) -> dict[str, LoadedTenant]:

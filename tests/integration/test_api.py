@@ -12,7 +12,6 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.operator.model import Connection
 from headgate.config.parse import ParseCache
@@ -32,9 +31,8 @@ from headgate.testing.gate import Gate, gate
 from headgate.testing.layouts import parse_tenants
 from headgate.testing.repositories import Repositories, run_git
 from headgate.web.access import Access
-from headgate.web.app import create_app
-from headgate.web.site import Site
 from headgate.web.status import Status
+from tests.site import client_of, site_of
 from tests.waiting import until
 
 from .conftest import TENANTS
@@ -59,19 +57,12 @@ def history(tmp_path: Path) -> Iterator[SqlHistory]:
 
 @pytest.fixture
 async def client(tmp_path: Path, running: Gate, history: SqlHistory) -> AsyncIterator[Client]:
-    async with running.context.store.session("web") as session:
-        site = Site(
-            running.context,
-            running.scheduler.tenants,
-            history,
-            tmp_path / "logs",
-            follow,
-            Access("secret"),
-            joined=lambda: session,
-        )
-        transport = httpx.ASGITransport(create_app(site))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
-            yield found
+    access, tenants = Access("secret"), running.scheduler.tenants
+    async with (
+        running.context.store.session("web") as session,
+        client_of(site_of(running.context, tenants, history, tmp_path / "logs", access, session)) as found,
+    ):
+        yield found
 
 
 async def seen(running: Gate, topic: str) -> None:
@@ -400,8 +391,7 @@ async def test_a_damaged_record_takes_no_page_away(
     parsed = parse_tenants(TENANTS, "tenants.yaml", {"local": Connection("local", "git.example")})
     anew = {name: Configuration(context, tenant, ParseCache()) for name, tenant in parsed.items()}
     for tenants in (running.scheduler.tenants, anew):
-        transport = httpx.ASGITransport(create_app(Site(context, tenants, history, tmp_path / "logs", follow)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+        async with client_of(site_of(context, tenants, history, tmp_path / "logs")) as client:
             for address in ("/api/tenants", f"{TENANT}/status", f"{TENANT}/semaphores", "/api/components"):
                 answer = await client.get(address)
                 assert answer.status_code == 200, f"{address}: {answer.text}"

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.base.errors import UserError
 from headgate.cli.main import group
@@ -28,8 +27,7 @@ from headgate.store.store import Store
 from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.testing.servers.program import free_ports
-from headgate.web.app import create_app
-from headgate.web.site import Site
+from tests.site import client_of, site_of
 
 from .conftest import TENANTS
 
@@ -259,9 +257,7 @@ async def test_the_public_key_of_a_project_is_served_and_created_on_first_reques
 
         def served(password: str) -> httpx.AsyncClient:
             keystore = KeyStore(running.context.store, password, running.context.now_ms)
-            site = Site(running.context, running.scheduler.tenants, history, tmp_path, follow, keys=keystore)
-            transport = httpx.ASGITransport(create_app(site))  # type: ignore[arg-type]
-            return httpx.AsyncClient(transport=transport, base_url="http://headgate.example")
+            return client_of(site_of(running.context, running.scheduler.tenants, history, tmp_path, keys=keystore))
 
         place = "/api/tenant/example/key/code/api.pub"
         async with served("") as client:

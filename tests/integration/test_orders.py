@@ -12,8 +12,6 @@ import httpx
 import pytest
 
 from headgate.adapters.git.engine import GitEngine
-from headgate.adapters.process.joblog import follow
-from headgate.adapters.sql.history import SqlHistory
 from headgate.gate.state.works import LandRequest, MergerAnswer, MergerWork
 from headgate.services.merger import Merger
 from headgate.services.orders import state_of
@@ -23,8 +21,7 @@ from headgate.testing.clock import DEADLINE_S
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
-from headgate.web.app import create_app
-from headgate.web.site import Site
+from tests.site import client_of, site_beside
 from tests.waiting import wait_for
 
 from .conftest import TENANTS
@@ -72,13 +69,8 @@ class Client:
 
 @pytest.fixture
 async def client(tmp_path: Path, running: Gate) -> AsyncIterator[Client]:
-    async with running.context.store.session("web") as session:
-        history, tenants = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite"), running.scheduler.tenants
-        site = Site(running.context, tenants, history, tmp_path, follow, Access("secret"), joined=lambda: session)
-        transport = httpx.ASGITransport(create_app(site))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
-            yield Client(found)
-        history.close()
+    async with site_beside(running, tmp_path, Access("secret")) as site, client_of(site) as found:
+        yield Client(found)
 
 
 async def approved(repositories: Repositories, topic: str) -> str:

@@ -10,14 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from headgate.adapters.process.joblog import follow
-from headgate.adapters.sql.history import SqlHistory
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import Gate, gate
 from headgate.testing.repositories import Repositories
 from headgate.web.access import Access
-from headgate.web.app import create_app
-from headgate.web.site import Site
+from tests.site import client_of, site_beside
 from tests.waiting import until
 
 from .conftest import TENANTS
@@ -33,12 +30,8 @@ async def running(tmp_path: Path, repositories: Repositories) -> AsyncIterator[G
 
 @pytest.fixture
 async def client(tmp_path: Path, running: Gate) -> AsyncIterator[httpx.AsyncClient]:
-    history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
-    site = Site(running.context, running.scheduler.tenants, history, tmp_path / "logs", follow, Access("secret"))
-    transport = httpx.ASGITransport(create_app(site))
-    async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
+    async with site_beside(running, tmp_path, Access("secret")) as site, client_of(site) as found:
         yield found
-    history.close()
 
 
 async def description_once(client: httpx.AsyncClient, topic: str, holds: Any) -> dict[str, Any]:

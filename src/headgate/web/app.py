@@ -36,6 +36,7 @@ from headgate.web.routes import (
     testresults,
 )
 from headgate.web.site import OPEN, Site, must_read
+from headgate.web.viewers.audience import Documents
 
 ALSO = frozenset({"info", "authorizations"})
 """Paths below /api that exist both at the root and for a tenant. An application rooted at a tenant serves the tenant's:
@@ -98,14 +99,14 @@ async def _readable(site: Site, connection: Connection, handler: Handler) -> Non
     must_read(site, connection, tenant)
 
 
-def create_app(site: Site) -> App:
-    """Return the application that serves the site's data."""
+def create_app(site: Site, vitals: process.Vitals | None = None) -> App:
+    """Return the application that serves the site's data and, if there are `vitals`, the health of the process."""
     # Tags and compression come last, so that they also apply to errors and to what the inner layers add.
-    app = Mannered(_KeyedApplication(site.access, _routed(site)))
-    if not site.at_root:
+    app = Mannered(_KeyedApplication(site.access, _routed(site, vitals)))
+    if not site.settings.at_root:
         return app
     paths = [path for route in ROUTES for path in route.paths]
-    return Rooted(app, site.at_root, of_tenants(paths), (name for name in pages.PAGES if name != "queues"))
+    return Rooted(app, site.settings.at_root, of_tenants(paths), (name for name in pages.PAGES if name != "queues"))
 
 
 class _KeyedApplication:
@@ -123,21 +124,19 @@ class _KeyedApplication:
         await self._app(scope, receive, send)
 
 
-def _routed(site: Site) -> App:
-    served = [route for route in ROUTES if site.vitals is not None or route not in process.ROUTES]
-    shared, guard, refused = (
-        [site, site.vitals, site.access],
-        partial(_readable, site),
-        actions.RefusedWrites(site).note,
-    )
+def _routed(site: Site, vitals: process.Vitals | None) -> App:
+    served = [route for route in ROUTES if vitals is not None or route not in process.ROUTES]
+    now_ms, guard, refused = site.context.now_ms, partial(_readable, site), actions.RefusedWrites(site).note
+    own = (Documents(now_ms), changes.RecentCosts(site.history, now_ms), hooks.DeliveryBodies())
+    shared = [site, site.access, vitals, *own]
     app = WebApplication(served, shared, guard=guard, headers=HEADERS, answers=HANDLERS, refused=refused)
 
     async def dated(scope: Message, receive: Receive, send: Send) -> None:
         """Add the time at which the store became unreachable: the response describes the state at that time."""
 
         async def send_dated(message: Message) -> None:
-            if message["type"] == "http.response.start" and site.away:
-                message["headers"].append((AWAY, str(site.away[0].since).encode()))
+            if message["type"] == "http.response.start" and (away := site.problems.away()):
+                message["headers"].append((AWAY, str(away[0].since).encode()))
             await send(message)
 
         await app(scope, receive, send_dated)

@@ -38,7 +38,7 @@ class Builds:
     def of(cls, site: Site, tenant: str, request: HttpRequest) -> Builds:
         """Return the builds of a tenant. Raise 404."""
         site.tenant(tenant)
-        return cls(site, tenant, site.root or str(request.base_url).rstrip("/"))
+        return cls(site, tenant, site.settings.root or str(request.base_url).rstrip("/"))
 
     # --- several
 

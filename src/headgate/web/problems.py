@@ -1,8 +1,9 @@
-"""Describe the problems of a tenant, and of the accounts in which machines were made."""
+"""Describe the problems of a tenant, and those that concern every tenant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -15,7 +16,9 @@ from headgate.map.records import RepositoryProblem, RepositoryProblems
 from headgate.recipes.codec import readable
 from headgate.services.context import Context
 from headgate.services.nodes.machines.records import seen
+from headgate.services.nodes.requester import IMAGE, executors
 from headgate.services.quarantine import Quarantine
+from headgate.web.process import StoreAvailability
 from headgate.web.shapes import ProblemShape
 
 SHOWN_MAX = 20
@@ -23,6 +26,12 @@ SHOWN_MAX = 20
 
 NAMED_MAX = 5
 """Limit on the machines that the problem of an account names."""
+UNLESS = {
+    "scheduler": "events and results are not processed until one starts",
+    "merger": "changes are not merged or landed, and configuration is not read, until one starts",
+    "executor": "no builds run until one starts",
+}
+"""Kind of component -> the work that stops while none is running."""
 
 
 def parted(alarms: Iterable[tuple[str, Iterable[Parted]]]) -> Iterator[ProblemShape]:
@@ -168,3 +177,56 @@ def account_problems(context: Context) -> Iterator[ProblemShape]:
                 "another one: one of the two stores is a copy of the other; Headgate leaves these machines alone"
             )
             yield ProblemShape(where, text, one.since or 0)
+
+
+@dataclass(slots=True)
+class SystemProblems:
+    """Collect the problems that concern every tenant."""
+
+    context: Context
+    refused: Callable[[], RepositoryProblem | None] = lambda: None
+    """Return why the latest tenant file was refused; None if it was not."""
+    availability: StoreAvailability | None = None
+    """Whether the store can be reached; None: that is not known."""
+    _missed: dict[str, int] = field(default_factory=dict)
+    """Kind of component without a running member -> when it was first missed, in milliseconds since the epoch."""
+
+    def all(self) -> tuple[ProblemShape, ...]:
+        """Return the problems of the store, of missing components and of accounts, and a refused tenant file."""
+        found = self.away() or (*self._absences(), *account_problems(self.context))
+        if (refused := self.refused()) is None:
+            return found
+        text = f"the latest tenant file was refused, and the previous one stays in force: {refused.text}"
+        return (*found, ProblemShape("the tenant file", text, refused.since_ms))
+
+    def away(self) -> tuple[ProblemShape, ...]:
+        """Return the problem of an unreachable store; empty: the store can be reached."""
+        availability = self.availability
+        if availability is None or availability.away_since_ms is None:
+            return ()
+        text = (
+            "it is unreachable, so events and results are not processed, and the status shown is the last known one: "
+            f"{availability.away_why}"
+        )
+        return (ProblemShape("the store", text, availability.away_since_ms),)
+
+    def _absences(self) -> tuple[ProblemShape, ...]:
+        """Return a problem for each kind of component of which none is running."""
+        context, absent = self.context, dict[str, str]()
+        for kind, unless in UNLESS.items():
+            found = context.members(getattr(context.map.components, kind).path).values()
+            if not any(record.state == "running" for record in found):
+                absent[kind] = unless
+        zones = {record.data.zone for record in executors(context) if record.state == "running"}
+        for zone in context.zone_names():
+            # A zone without waiting builds needs no executor.
+            if zone not in zones and context.zone(zone).open(context.mirror):
+                absent[f"executor of zone {zone}"] = "builds for its machines wait until one starts"
+        if not any(record.data.containers for record in executors(context) if record.state == "running"):
+            wanted = (one.request.meta.get(IMAGE) for queue in context.zones() for one in queue.open(context.mirror))
+            if image := next(filter(None, wanted), None):
+                why = f"builds with an image, such as {image}, wait until one starts"
+                absent["executor that runs containers"] = why
+        # A kind that is back is removed here, so that its next absence counts from its own beginning.
+        self._missed = {kind: self._missed.get(kind, context.now_ms()) for kind in absent}
+        return tuple(ProblemShape(f"no {kind} is running", absent[kind], at) for kind, at in self._missed.items())

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from headgate.config.dynamic import TenantLayouts
 from headgate.ports.history import HistoryReader, HistoryUnavailable
+from headgate.web.problems import SystemProblems
 from headgate.web.shapes import ItemShape, PipelineShape, ProblemShape, QueueShape, StatusShape
 from headgate.web.status import Configured, Status
 
@@ -40,8 +41,6 @@ four a second, which is fast enough for people.
 
 EstimateKey = tuple[str, str, str, str]
 """tenant, job, project, branch"""
-
-Problems = tuple[ProblemShape, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -234,7 +233,7 @@ class Shot:
     moves: int
     layouts: TenantLayouts
     loaded: bool
-    away: Problems
+    away: tuple[ProblemShape, ...]
     places: ItemPlaces | None = None
     """Places of the changes in the status; None until they are requested."""
 
@@ -246,12 +245,11 @@ class Shot:
 
 @dataclass(slots=True)
 class Shots:
-    """Compute statuses. `away` returns the problem of an unreachable store, `problems` those of every tenant."""
+    """Compute statuses."""
 
     status: Status
     estimates: Estimates
-    away: Callable[[], Problems]
-    problems: Callable[[], Problems]
+    problems: SystemProblems
     _latest: dict[str, Shot] = field(default_factory=dict)
     _spent: dict[str, Spent] = field(default_factory=dict)
     _encoders: dict[str, StatusEncoder] = field(default_factory=dict)
@@ -260,7 +258,7 @@ class Shots:
         """Return the current status, rebuilt only if the mirror, configuration or availability of the store changed."""
         known, loaded = self._latest.get(configured.tenant.name), configured.loaded.is_set()
         if known is not None and known.loaded == loaded:
-            same = (known.moves, known.away) == (self.status.context.mirror.moves, self.away())
+            same = (known.moves, known.away) == (self.status.context.mirror.moves, self.problems.away())
             if same and known.layouts is configured.layouts:
                 return known
         spent = self._spent.setdefault(configured.tenant.name, Spent())
@@ -278,10 +276,10 @@ class Shots:
         with spent.counting():
             name, moves = configured.tenant.name, self.status.context.mirror.moves
             status = self.status.of(name, self.estimates)
-            status = replace(status, problems=(*self.problems(), *status.problems))
+            status = replace(status, problems=(*self.problems.all(), *status.problems))
             encoded = self._encoders.setdefault(name, StatusEncoder()).encoded(status)
             found = self._latest[name] = Shot(
-                status, encoded, moves, configured.layouts, configured.loaded.is_set(), self.away()
+                status, encoded, moves, configured.layouts, configured.loaded.is_set(), self.problems.away()
             )
             return found
 

@@ -2,52 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
-from headgate.adapters.logs.reader import StoredLogs
 from headgate.gate.rules.refs import misnamed, update
 from headgate.gate.state.change import Change, is_called
 from headgate.gate.state.works import Managed
-from headgate.map.records import Finished, ForPipeline, Management, RepositoryProblem, Reread
+from headgate.map.records import Finished, ForPipeline, Management, Reread
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeyStore
 from headgate.recipes.stream import Stream
 from headgate.rest import Connection, HTTPException, HttpRequest, NotFoundException
 from headgate.services.context import Context
-from headgate.services.nodes.requester import IMAGE, executors
 from headgate.services.nodes.status import Pooled
 from headgate.services.orders import Unanswered, ask
 from headgate.services.scheduler.refs import last_seen, looked_at
 from headgate.store.store import Session
 from headgate.store.types import Op, SessionLost
 from headgate.web.access import Access, Bearer, mark_checked, must_be_json
-from headgate.web.buildlogs import BuildLogs, RemoteLogs
-from headgate.web.logfiles import Follow
-from headgate.web.problems import account_problems
-from headgate.web.process import Vitals
+from headgate.web.buildlogs import BuildLogs
+from headgate.web.problems import SystemProblems
 from headgate.web.review.remarks import Speaker
 from headgate.web.review.service import ReviewService
-from headgate.web.shapes import ConnectionShape, ItemShape, ProblemShape
+from headgate.web.shapes import ConnectionShape, ItemShape
 from headgate.web.shots import Estimates, Shot, Shots
 from headgate.web.status import Configured, Status
-from headgate.web.viewers.audience import Audience, Documents
+from headgate.web.viewers.audience import Audience
 
 E = TypeVar("E")
 FINISHED_MAX = 10_000
 """Limit on the buildsets that are searched among those that are not recorded in the history yet."""
-UNLESS = {
-    "scheduler": "events and results are not processed until one starts",
-    "merger": "changes are not merged or landed, and configuration is not read, until one starts",
-    "executor": "no builds run until one starts",
-}
-"""Kind of component -> the work that stops while none is running."""
-
 _COMMIT = re.compile("[0-9a-f]{40}")
 OPEN = "open"
 """Key in the `opt` of a route that reveals nothing private of its tenant."""
@@ -57,70 +44,66 @@ UNREAD = "the repository {} has not been read yet; try again"
 NEEDED = "a bearer token is needed: the operator's token, which commands read if they run as Headgate's user, or a JWT"
 
 
-@dataclass(slots=True)
-class Site:
-    """Hold what the routes share."""
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """Hold the settings of the pages and the API."""
 
-    context: Context
-    tenants: Mapping[str, Configured]
-    history: HistoryReader
-    log_root: Path
-    follow: Follow
-    access: Access = field(default_factory=Access)
-    connections: tuple[ConnectionShape, ...] = ()
-    keys: ProjectKeyStore = field(default_factory=NoKeys)
-    remote: RemoteLogs | None = None
-    """Logs of executors that are not in this process."""
-    stored: StoredLogs | None = None
-    vitals: Vitals | None = None
-    """Health and metrics of the process; None: they are not served."""
-    joined: Callable[[], Session | None] = lambda: None
-    """Return the session with the store for requests to schedulers; None while there is none."""
-    refused: Callable[[], RepositoryProblem | None] = lambda: None
-    """Return why the latest tenant file was refused; None if it was not."""
-    hold_default_s: int = 86_400
-    hold_max_s: int = 172_800
-    """Maximum duration of a hold."""
     root: str = ""
     """Public address of the pages, without a trailing slash; empty: use the address of each request."""
     at_root: str = ""
     """Tenant that is also served without its name in the path; empty: none."""
     beside: tuple[str, ...] = ()
     """Other services on the same port: inventory, queues."""
-    pooled: Pooled | None = None
-    """Find the machines of the inventory for a tenant; None: there is no inventory."""
-    costs: dict[tuple[str, str], tuple[int, asyncio.Future[dict[tuple[str, str], tuple[int, int]]]]] = field(
-        default_factory=dict
-    )
-    """(tenant, project) -> the time of the query, and the recent costs of the project's changes."""
+    connections: tuple[ConnectionShape, ...] = ()
     speakers: Mapping[str, Speaker] = field(default_factory=dict)
     """Connection -> how people approve its changes on the pages."""
-    large_deliveries: int = 0
-    """Number of large deliveries of forges that are being read."""
-    logs: BuildLogs = field(init=False)
+    hold_default_s: int = 86_400
+    hold_max_s: int = 172_800
+    """Maximum duration of a hold."""
+
+    def held_s(self, wanted_s: int | None) -> int:
+        """Return the duration of a hold that somebody requests; None: the default, 0: the maximum."""
+        seconds = self.hold_default_s if wanted_s is None else wanted_s
+        return seconds if 0 < seconds <= self.hold_max_s else self.hold_max_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Site:
+    """Hold what the routes share: the settings, the sources of data, and what is computed once for all requests."""
+
+    context: Context
+    tenants: Mapping[str, Configured]
+    history: HistoryReader
+    logs: BuildLogs
+    problems: SystemProblems
+    access: Access = field(default_factory=Access)
+    settings: WebSettings = field(default_factory=WebSettings)
+    keys: ProjectKeyStore = field(default_factory=NoKeys)
+    joined: Callable[[], Session | None] = lambda: None
+    """Return the session with the store for requests to schedulers; None while there is none."""
+    pooled: Pooled | None = None
+    """Find the machines of the inventory for a tenant; None: there is no inventory."""
     status: Status = field(init=False)
-    audience: Audience = field(init=False)
-    documents: Documents = field(init=False)
-    review: ReviewService = field(init=False)
     shots: Shots = field(init=False)
-    _missed: dict[str, int] = field(default_factory=dict)
-    """Kind of component without a running member -> when it was first missed, in milliseconds since the epoch."""
+    audience: Audience = field(init=False)
+    review: ReviewService = field(init=False)
 
     def __post_init__(self) -> None:
-        self.logs = BuildLogs(self.log_root, self.follow, self.remote, self.stored)
-        self.status = Status(self.context, self.tenants)
-        estimates = Estimates(self.history, self.context.now_ms)
-        self.shots = Shots(self.status, estimates, lambda: self.away, self.problems)
-        self.documents = Documents(self.context.now_ms)
-        self.review = ReviewService(self.context, lambda: self.joined())
-        mirror = self.context.mirror
-        self.audience = Audience(
-            self.shot,
-            self._still,
-            mirror.moved,
-            self.context.now_ms,
-            lambda cpu_s: self.context.observer.shown("stream", cpu_s),
-        )
+        context, status = self.context, Status(self.context, self.tenants)
+        computed = {
+            "status": status,
+            "shots": Shots(status, Estimates(self.history, context.now_ms), self.problems),
+            "audience": Audience(
+                self.shot,
+                self._still,
+                context.mirror.moved,
+                context.now_ms,
+                lambda cpu_s: context.observer.shown("stream", cpu_s),
+            ),
+            "review": ReviewService(context, self.joined),
+        }
+        for name, value in computed.items():
+            object.__setattr__(self, name, value)  # nobody else can set a field of a frozen class
 
     def tenant(self, name: str) -> Configured:
         """Return the tenant. Raise 404."""
@@ -134,48 +117,6 @@ class Site:
     async def shot(self, tenant: str) -> Shot:
         """Return the status of a tenant.  Raise 404."""
         return await self.shots.of(self.tenant(tenant))
-
-    def problems(self) -> tuple[ProblemShape, ...]:
-        """Return the problems that concern every tenant: of the store, of missing components and of accounts, and a
-        refused tenant file."""
-        found, refused = self.away or (*self._nobody(), *account_problems(self.context)), self.refused()
-        if refused is None:
-            return found
-        text = f"the latest tenant file was refused, and the previous one stays in force: {refused.text}"
-        return (*found, ProblemShape("the tenant file", text, refused.since_ms))
-
-    def _nobody(self) -> tuple[ProblemShape, ...]:
-        """Return a problem for each kind of component of which none is running."""
-        context, absent = self.context, dict[str, str]()
-        for kind, unless in UNLESS.items():
-            found = context.members(getattr(context.map.components, kind).path).values()
-            if not any(record.state == "running" for record in found):
-                absent[kind] = unless
-        zones = {record.data.zone for record in executors(context) if record.state == "running"}
-        for zone in context.zone_names():
-            # A zone without waiting builds needs no executor.
-            if zone not in zones and context.zone(zone).open(context.mirror):
-                absent[f"executor of zone {zone}"] = "builds for its machines wait until one starts"
-        if not any(record.data.containers for record in executors(context) if record.state == "running"):
-            wanted = (one.request.meta.get(IMAGE) for queue in context.zones() for one in queue.open(context.mirror))
-            if image := next(filter(None, wanted), None):
-                why = f"builds with an image, such as {image}, wait until one starts"
-                absent["executor that runs containers"] = why
-        # A kind that is back is removed here, so that its next absence counts from its own beginning.
-        self._missed = {kind: self._missed.get(kind, context.now_ms()) for kind in absent}
-        return tuple(ProblemShape(f"no {kind} is running", absent[kind], at) for kind, at in self._missed.items())
-
-    @property
-    def away(self) -> tuple[ProblemShape, ...]:
-        """Return the problem of an unreachable store; empty: the store can be reached."""
-        availability = self.vitals.availability if self.vitals else None
-        if availability is None or availability.away_since_ms is None:
-            return ()
-        text = (
-            "it is unreachable, so events and results are not processed, and the status shown is the last known one: "
-            f"{availability.away_why}"
-        )
-        return (ProblemShape("the store", text, availability.away_since_ms),)
 
     async def items(self, tenant: str) -> Iterator[tuple[str, ItemShape]]:
         """Return (pipeline, item) for every item in the queues.  Raise 404."""

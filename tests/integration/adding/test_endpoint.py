@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from headgate.adapters.identity.tokens import authenticator
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.cli.pages import api
 from headgate.config.operator.file import parse_tenant_file
@@ -23,8 +22,7 @@ from headgate.testing.gate import gate
 from headgate.testing.repositories import Repositories
 from headgate.web import app
 from headgate.web.access import Access, Realm, Rules
-from headgate.web.app import create_app
-from headgate.web.site import Site
+from tests.site import client_of, site_of
 
 from ..conftest import TENANTS
 from . import roll
@@ -68,10 +66,8 @@ async def client(tmp_path: Path, repositories: Repositories) -> AsyncIterator[ht
         gate(tmp_path, repositories.hub, MemoryBackend(), FILE, recording=history) as running,
         running.context.store.session("web") as session,
     ):
-        tenants = running.scheduler.tenants
-        site = Site(running.context, tenants, history, tmp_path, follow, access(), joined=lambda: session)
-        transport = httpx.ASGITransport(create_app(site))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as found:
+        site = site_of(running.context, running.scheduler.tenants, history, tmp_path, access(), session)
+        async with client_of(site) as found:
             yield found
     history.close()
 

@@ -30,9 +30,10 @@ from headgate.testing.logstores import bucket, pieces
 from headgate.testing.repositories import Repositories
 from headgate.web.access import PeerFleet
 from headgate.web.app import create_app
-from headgate.web.buildlogs import RemoteLogs
+from headgate.web.buildlogs import BuildLogs, RemoteLogs
 from headgate.web.peers.requests import HeadApplication
 from headgate.web.site import Site
+from tests.site import client_of, site_of
 from tests.waiting import until
 
 from ..conftest import TENANTS
@@ -74,9 +75,8 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
         await Recorder(context, history)._keep(ended)
         remote = RemoteLogs(context, client, PeerFleet(context))
         kept = StoredLogs(store)
-        site = Site(context, running.scheduler.tenants, history, tmp_path / "none", follow, remote=remote, stored=kept)
-        transport = httpx.ASGITransport(HeadApplication(create_app(site)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://gate.example") as asking:
+        site = site_of(context, running.scheduler.tenants, history, BuildLogs(tmp_path / "none", follow, remote, kept))
+        async with client_of(HeadApplication(create_app(site)), "http://gate.example") as asking:
             yield World(asking, build.uuid, store, site)
     history.close()
 
@@ -144,7 +144,7 @@ async def test_a_build_is_described_with_its_log_and_the_missing_parts(world: Wo
     uploads = Uploads(LocalLogs(tmp_path / "x"), world.store, lambda: 1, host="dead.example", interval_s=0.01)
     async with uploads.following(world.build):
         await asyncio.to_thread((tmp_path / "x" / world.build / "job-output.txt").write_bytes, LOG)
-        await until("a part is kept", lambda: world.site.stored.of(world.build), every_s=0.01)  # type: ignore[union-attr]
+        await until("a part is kept", lambda: world.site.logs.stored.of(world.build), every_s=0.01)  # type: ignore[union-attr]
     part = await world.get("job-output.txt", range="bytes=-200")
     assert part.status_code == 206 and b"dead.example stopped before it stored the rest" in part.content
     assert (await world.get("job-output.txt", range="bytes=0-99")).content == LOG[:100]
@@ -164,9 +164,11 @@ async def test_a_build_is_described_with_its_log_and_the_missing_parts(world: Wo
     ]
 
     # The bucket is for everybody.
-    settings = ProcessSettings(logs_root="https://logs.example/of")
-    world.site.context = dataclasses.replace(world.site.context, settings=settings)
-    assert (await world.description())["log_url"] == f"https://logs.example/of/{world.build}/"
+    site, settings = world.site, ProcessSettings(logs_root="https://logs.example/of")
+    context = dataclasses.replace(site.context, settings=settings)
+    async with client_of(site_of(context, site.tenants, site.history, site.logs), "http://gate.example") as client:
+        described = await dataclasses.replace(world, client=client).description()
+    assert described["log_url"] == f"https://logs.example/of/{world.build}/"
 
 
 @pytest.mark.long

@@ -14,7 +14,6 @@ import jwt
 import pytest
 
 from headgate.adapters.identity.tokens import authenticator
-from headgate.adapters.process.joblog import follow
 from headgate.adapters.sql.history import SqlHistory
 from headgate.config.operator.file import parse_tenant_file
 from headgate.config.operator.model import Connection
@@ -27,7 +26,8 @@ from headgate.web.app import create_app
 from headgate.web.peers.requests import HeadApplication
 from headgate.web.process import Vitals
 from headgate.web.shapes import ConnectionShape
-from headgate.web.site import Site
+from headgate.web.site import Site, WebSettings
+from tests.site import client_of, site_of
 from tests.waiting import until
 
 from ..conftest import TENANTS
@@ -134,18 +134,17 @@ async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Wor
         await running.scheduler.tenants["example"].loaded.wait()
         await running.looked_at("git.example/code/api", "git.example/code/lib")
         logs = tmp_path / "logs"
-        site = Site(
+        local = ConnectionShape(name="local", driver="git", baseurl="", canonical_hostname="git.example")
+        site = site_of(
             running.context,
             running.scheduler.tenants,
             history,
             logs,
-            follow,
             access,
-            (ConnectionShape(name="local", driver="git", baseurl="", canonical_hostname="git.example"),),
-            vitals=Vitals(Near(), lambda: b"figures 1\n"),
-            joined=lambda: session,
+            session,
+            settings=WebSettings(connections=(local,)),
         )
-        transport = httpx.ASGITransport(HeadApplication(create_app(site)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+        app = HeadApplication(create_app(site, Vitals(Near(), lambda: b"figures 1\n")))
+        async with client_of(app) as client:
             yield World(client, running, history, repositories, logs, site)
     history.close()

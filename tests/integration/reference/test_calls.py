@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from headgate.cli.pages.api import CALLS
-from headgate.web.app import ROUTES, create_app
+from headgate.web.app import ROUTES
 from headgate.web.description import paths_of
+from headgate.web.site import WebSettings
+from tests.site import client_of
 
 from .conftest import TENANT, World, token
 
@@ -59,9 +61,7 @@ ROUNDS = 20
 @pytest.mark.long
 async def test_a_tenant_at_the_root_is_all_that_there_is(world: World) -> None:
     await known(world)
-    world.site.at_root = "example"
-    transport = httpx.ASGITransport(create_app(world.site))
-    async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
+    async with client_of(replace(world.site, settings=WebSettings(at_root="example"))) as client:
 
         async def get(path: str, status: int = 200) -> Any:  # JSON
             answer = await client.get(path, headers=token())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -22,6 +23,7 @@ from headgate.services.nodes.status import PooledMachine
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
 from headgate.testing.gate import Gate
+from tests.site import client_of
 from tests.waiting import until
 
 from .conftest import TENANT, World, token
@@ -46,9 +48,9 @@ def machine(name: str, *tags: str, **properties: str) -> Create:
 
 
 @asynccontextmanager
-async def stocked(world: World) -> AsyncIterator[Inventory]:
-    """Provide an inventory beside the gate: two machines that match labels of its tenant, one that matches none."""
-    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), world.running.context.now_ms)
+async def stocked(gate: World) -> AsyncIterator[tuple[World, Inventory]]:
+    """Provide a gate with an inventory beside it: two machines match labels of its tenant, one matches none."""
+    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), gate.running.context.now_ms)
     await inventory.begin()
     await inventory.admin.create_partition(ROOT, Partition(SITE, "site"))
     await inventory.apply(ROOT, [Create(Object(SITE, "runm.provider", "", uuid("p"), "racks", {"kind": "static"}))])
@@ -60,9 +62,10 @@ async def stocked(world: World) -> AsyncIterator[Inventory]:
     async def pooled(tenant: Tenant) -> list[PooledMachine]:
         return list(await free.of(replace(tenant, labels=LABELS)))
 
-    world.site.pooled = pooled
+    site = dataclasses.replace(gate.site, pooled=pooled)
     try:
-        yield inventory
+        async with client_of(site) as client:
+            yield dataclasses.replace(gate, site=site, client=client), inventory
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -91,7 +94,7 @@ async def shown(world: World, name: str, state: str) -> None:
 
 @pytest.mark.long
 async def test_every_machine_of_a_label_is_listed_without_its_address(world: World) -> None:
-    async with stocked(world) as inventory:
+    async with stocked(world) as (world, inventory):
         answer = (await world.client.get(f"{TENANT}/nodes")).text
         assert SECRET not in answer and "10.0.0.7" not in answer
         first, second, _ = await world.get("T/nodes")
@@ -105,7 +108,7 @@ async def test_every_machine_of_a_label_is_listed_without_its_address(world: Wor
 
 
 async def test_leased_machines_are_in_use_and_their_users_are_not_listed(world: World) -> None:
-    async with stocked(world) as inventory:
+    async with stocked(world) as (world, inventory):
         lease = ObjectLease("l1", "ada", "lab", SITE, "name=m2", 600, 1, state=HELD, object=uuid("m2"), name="m2")
         place = inventory.places.leases.active.lease(lease.id).record
         await inventory.facts.store.commit([], [place.put(lease), *marks(inventory)])
@@ -120,7 +123,7 @@ async def test_a_request_to_hold_or_delete_one_is_answered_with_the_alternative(
         assert answer.status_code == (404 if name == "m3" else 409), answer.text
         return str(answer.json()["description"])
 
-    async with stocked(world) as inventory:
+    async with stocked(world) as (world, inventory):
         assert "headgate inventory lease ask" in await refused("m1", "hold")
         assert "headgate inventory machine delete" in await refused("m1", "used")
         assert "has no machine" in await refused("m3", "used"), "no label of the tenant finds it"
@@ -131,7 +134,7 @@ async def test_a_request_to_hold_or_delete_one_is_answered_with_the_alternative(
 
 
 async def test_many_who_ask_cost_one_search(world: World) -> None:
-    async with stocked(world) as inventory:
+    async with stocked(world) as (world, inventory):
         free, tenant = FreeMachines(inventory), replace(world.site.tenant("example").tenant, labels=LABELS)
         several = await asyncio.gather(*(free.of(tenant) for _ in range(50)))
         assert all(one is several[0] for one in several)

@@ -12,7 +12,10 @@ from headgate.web import description
 from headgate.web.access import Access
 from headgate.web.app import ROUTES
 from headgate.web.process import Vitals
+from headgate.web.routes.changes import RecentCosts
+from headgate.web.routes.hooks import DeliveryBodies
 from headgate.web.site import Site
+from headgate.web.viewers.audience import Documents
 
 
 @pytest.mark.heavy
@@ -27,7 +30,8 @@ async def test_it_is_made_once_however_often_it_is_requested(monkeypatch: pytest
         return described(handlers)
 
     monkeypatch.setattr(description, "described", counted)
-    transport = httpx.ASGITransport(WebApplication(ROUTES, [object.__new__(kind) for kind in (Site, Vitals, Access)]))
+    kinds = (Site, Vitals, Access, Documents, RecentCosts, DeliveryBodies)
+    transport = httpx.ASGITransport(WebApplication(ROUTES, [object.__new__(kind) for kind in kinds]))
     async with httpx.AsyncClient(transport=transport, base_url="http://headgate.example") as client:
         for path in ("/openapi", "/openapi/openapi.json", "/openapi/openapi.yaml", "/openapi.yaml"):
             first = await client.get(path)

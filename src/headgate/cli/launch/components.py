@@ -56,10 +56,11 @@ from headgate.web.access import Access, PeerFleet, Realm, Rules
 from headgate.web.app import create_app
 from headgate.web.buildlogs import BuildLogs, NoLogs, RemoteLogs
 from headgate.web.peers.requests import SHARE_ALONE, SHARE_BESIDE, Paced, PeerTurns
+from headgate.web.problems import SystemProblems
 from headgate.web.process import Logs, create_process_app
 from headgate.web.server import serve
 from headgate.web.sessions import LoginSessions
-from headgate.web.site import Site
+from headgate.web.site import Site, WebSettings
 
 log = logging.getLogger("headgate.tenants")
 
@@ -278,6 +279,19 @@ async def add_executor(process: Process) -> None:
     process.join(executor.membership, executor.run)
 
 
+def web_settings(settings: Settings, *, inventory: bool) -> WebSettings:
+    """Return the settings of the pages; `inventory`: whether it is served at the same port. Raise UserError."""
+    return WebSettings(
+        root=settings.get("web", "root").rstrip("/"),
+        at_root=settings.get("web", "tenant"),
+        beside=("inventory",) * inventory + ("queues",) * serves_queues(settings),
+        connections=resources.connection_shapes(settings),
+        speakers=resources.speakers_of(settings),
+        hold_default_s=int(settings.number("scheduler", "default_hold_expiration")),
+        hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
+    )
+
+
 async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     """Add the pages and the API. Call `bound` with the port. Raise UserError."""
     # Reading `process.forges` connects them, which this component needs to handle their webhooks.
@@ -290,27 +304,18 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         from headgate.services.nodes.search import FreeMachines  # late: a large import that few installations need
 
         pooled = FreeMachines(process.inventory).of
+    logs = settings.place("executor", "log_dir", "logs")
     site = Site(
         context,
         process.tenancy,
         process.history,
-        settings.place("executor", "log_dir", "logs"),
-        follow,
+        BuildLogs(logs, follow, await remote(settings, context, process.stack), stored_logs(settings)),
+        SystemProblems(context, lambda: process.tenancy.refused, process.vitals.availability),
         access_of(settings, lambda: process.tenancy.file, context),
-        resources.connection_shapes(settings),
+        web_settings(settings, inventory=served is not None),
         process.keys,
-        remote=await remote(settings, context, process.stack),
-        stored=stored_logs(settings),
-        vitals=process.vitals,
         joined=lambda: member.session,
-        refused=lambda: process.tenancy.refused,
-        hold_default_s=int(settings.number("scheduler", "default_hold_expiration")),
-        hold_max_s=int(settings.number("scheduler", "max_hold_expiration")),
-        root=settings.get("web", "root").rstrip("/"),
-        at_root=settings.get("web", "tenant"),
-        speakers=resources.speakers_of(settings),
         pooled=pooled,
-        beside=("inventory",) * (served is not None) + ("queues",) * serves_queues(settings),
     )
     host, port = settings.get("web", "listen_address"), int(settings.number("web", "port"))
     root = urlsplit(settings.get("web", "root")).hostname
@@ -320,7 +325,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     share = SHARE_ALONE if process.scheduler is None else SHARE_BESIDE
     turns = PeerTurns(share, observe=lambda cpu_s: context.observer.shown("request", cpu_s))
     app, works = await front(
-        Paced(create_app(site), turns), settings, served, process.stack, process.stop, process.anew
+        Paced(create_app(site, process.vitals), turns), settings, served, process.stack, process.stop, process.anew
     )
     tls, process.servers = tls_of(settings), [*process.servers, *works]
     pages = dashboards_of(settings)

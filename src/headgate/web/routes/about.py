@@ -84,7 +84,7 @@ def _info(site: Site, realm: str, *, protected: bool) -> dict[str, Any]:  # JSON
         "version": __version__,
         "websocket_url": None,
         "stats": {"type": "graphite", "prefix": None, "url": None},
-        "beside": site.beside,
+        "beside": site.settings.beside,
     }
 
 

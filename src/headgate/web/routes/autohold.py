@@ -98,7 +98,6 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
     of_tenant = [one for one in hold_requests(site.context.map, site.context.mirror) if one.tenant == tenant]
     if len(of_tenant) >= HOLDS_MAX:
         raise HTTPException(f"tenant {tenant} has {HOLDS_MAX} autoholds; delete some of them first", status_code=409)
-    expiration_s = site.hold_default_s if data.node_hold_expiration is None else data.node_hold_expiration
     bearer = site.access.bearer(request)
     return HoldRequest(
         id="",
@@ -107,7 +106,7 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
         job=data.job,
         ref_filter=_filter(site, tenant, project, data),
         count_max=data.count,
-        expiration_s=expiration_s if 0 < expiration_s <= site.hold_max_s else site.hold_max_s,
+        expiration_s=site.settings.held_s(data.node_hold_expiration),
         reason=plain(data.reason or ""),
         who=plain(bearer.name) if bearer is not None else "",
         at_ms=site.context.now_ms(),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from headgate.config.model import Pipeline
 from headgate.gate.rules.requirements import lacking, rulings
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.world import World
-from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryUnavailable
+from headgate.ports.history import LIMIT_MAX, HistoryQuery, HistoryReader, HistoryUnavailable
 from headgate.rest import HTTPException, HttpRequest, get
 from headgate.web.description import NUMBER, QueryParameter
 from headgate.web.itemshapes import ref_shape
@@ -36,6 +37,9 @@ COSTS_MS = 60_000
 """Cache time of the recent costs of changes: pages poll every ten seconds, but the query counts a month."""
 AT_ONCE = 20
 """Number of changes that are described before other tasks may run."""
+
+Costs = dict[tuple[str, str], tuple[int, int]]
+"""(project, pipeline) -> the numbers of buildsets and of resets."""
 
 
 class ApprovalStatement(msgspec.Struct, frozen=True):
@@ -289,6 +293,33 @@ def _basis(item: ItemShape, before: Sequence[ItemShape], window: int, *, known: 
     return f"the median durations of the last successful builds of its jobs{ahead}; assumes that nothing ahead fails"
 
 
+@dataclass(slots=True)
+class RecentCosts:
+    """Cache what the recent changes of each project cost."""
+
+    history: HistoryReader
+    now_ms: Callable[[], int]
+    _known: dict[tuple[str, str], tuple[int, asyncio.Future[Costs]]] = field(default_factory=dict)
+    """(tenant, project) -> the time of the query, and its result."""
+
+    async def of(self, tenant: str, project: str) -> Costs:
+        """Return the costs of a project's changes; empty if the history is unavailable."""
+        now_ms, known = self.now_ms(), self._known.get((tenant, project))
+        failed = known is not None and known[1].done() and known[1].exception() is not None
+        if known is None or failed or not 0 <= now_ms - known[0] < COSTS_MS:
+            pending = asyncio.ensure_future(self._read(tenant, project, now_ms - LATELY_MS))
+            known = self._known[tenant, project] = now_ms, pending
+        # Simultaneous requests share the query, so a client that disconnects must not cancel it.
+        return await asyncio.shield(known[1])
+
+    async def _read(self, tenant: str, project: str, since_ms: int) -> Costs:
+        try:
+            costs = await self.history.reset_costs(tenant, HistoryQuery({"project": [project]}), since_ms)
+        except HistoryUnavailable:
+            return {}
+        return {(one.project, one.pipeline): (one.buildsets, one.resets) for one in costs}
+
+
 async def _outlook(site: Site, tenant: str) -> Outlook:
     shot = await site.shot(tenant)
     if shot.places is None:
@@ -338,7 +369,7 @@ async def changes(site: Site, request: HttpRequest, tenant: str) -> list[Propose
         )
     },
 )
-async def change(site: Site, request: HttpRequest, tenant: str) -> ChangeShape:
+async def change(site: Site, costs: RecentCosts, request: HttpRequest, tenant: str) -> ChangeShape:
     """Return one open or landed change: its places in queues, when it may land, the changes that it needs, and the
     requirements that it does not meet. Headgate only.
     """
@@ -347,27 +378,7 @@ async def change(site: Site, request: HttpRequest, tenant: str) -> ChangeShape:
         raise HTTPException("the parameters project and change are required", status_code=400)
     site.tenant(tenant)
     found = site.change(tenant, project, name)
-    return (await _outlook(site, tenant)).of(found, await _costs(site, tenant, found.project))
-
-
-async def _costs(site: Site, tenant: str, project: str) -> dict[tuple[str, str], tuple[int, int]]:
-    """Map (project, pipeline) to the numbers of buildsets and resets; empty if the history is unavailable."""
-    now_ms = site.context.now_ms()
-    known = site.costs.get((tenant, project))
-    failed = known is not None and known[1].done() and known[1].exception() is not None
-    if known is None or failed or not 0 <= now_ms - known[0] < COSTS_MS:
-        pending = asyncio.ensure_future(_costs_of(site, tenant, project, now_ms - LATELY_MS))
-        known = site.costs[tenant, project] = now_ms, pending
-    # Simultaneous requests share the query, so a client that disconnects must not cancel it.
-    return await asyncio.shield(known[1])
-
-
-async def _costs_of(site: Site, tenant: str, project: str, since_ms: int) -> dict[tuple[str, str], tuple[int, int]]:
-    try:
-        costs = await site.history.reset_costs(tenant, HistoryQuery({"project": [project]}), since_ms)
-    except HistoryUnavailable:
-        return {}
-    return {(one.project, one.pipeline): (one.buildsets, one.resets) for one in costs}
+    return (await _outlook(site, tenant)).of(found, await costs.of(tenant, found.project))
 
 
 ROUTES = (changes, change)

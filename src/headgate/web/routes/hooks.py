@@ -22,8 +22,33 @@ unverified until the body is complete, which may take a minute.
 """
 
 
+class DeliveryBodies:
+    """Read the bodies of deliveries, only a few large ones at once."""
+
+    def __init__(self) -> None:
+        self._large = 0
+
+    async def read(self, request: HttpRequest) -> bytes:
+        """Return the body of a delivery.  Raise 413, and 503 if it is large and too many large ones are being read."""
+        body, large = bytearray(), False
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                # Measured while it arrives and not by the header, as a chunked body states no length.
+                if len(body) > SMALL_BYTES and not large:
+                    if self._large >= LARGE_MAX:
+                        raise HTTPException(
+                            "other large deliveries are being read; deliver it again later", status_code=503
+                        )
+                    large, self._large = True, self._large + 1
+            return bytes(body)
+        finally:
+            # `large` is 1 only if this delivery was counted above.
+            self._large -= large
+
+
 @post("/api/connection/{name:str}/payload", status_code=200, body_max_bytes=BODY_MAX_BYTES)
-async def payload(site: Site, request: HttpRequest, name: str) -> dict[str, Any]:
+async def payload(site: Site, bodies: DeliveryBodies, request: HttpRequest, name: str) -> dict[str, Any]:
     """Accept a delivery of a forge's webhook, signed as that forge does, or of a git server's hook. Its content is not
     trusted: it only makes Headgate query the forge soon. A repeated delivery has no further effect.
     """
@@ -32,7 +57,7 @@ async def payload(site: Site, request: HttpRequest, name: str) -> dict[str, Any]
         raise NotFoundException(f"there is no connection {name!r} that accepts deliveries")
     try:
         # Signatures cover the raw bytes, so they are verified before anything is parsed.
-        found = await verified(hears, request.headers.items(), await _read(site, request))
+        found = await verified(hears, request.headers.items(), await bodies.read(request))
     except Misdelivered as wrong:
         log.warning("refused a delivery to the connection %s: %s", name, wrong)
         raise HTTPException(str(wrong), status_code=wrong.status) from wrong
@@ -44,25 +69,6 @@ async def payload(site: Site, request: HttpRequest, name: str) -> dict[str, Any]
     except StoreError as error:
         raise HTTPException("the store cannot be reached at the moment; deliver it again", status_code=503) from error
     return {"hint": {"project": found.project, "number": found.number, "ref": found.ref}}
-
-
-async def _read(site: Site, request: HttpRequest) -> bytes:
-    """Return the body of a delivery.  Raise 413, and 503 if it is large and too many large ones are being read."""
-    body, large = bytearray(), False
-    try:
-        async for chunk in request.stream():
-            body += chunk
-            # Measured while it arrives and not by the header, as a chunked body states no length.
-            if len(body) > SMALL_BYTES and not large:
-                if site.large_deliveries >= LARGE_MAX:
-                    raise HTTPException(
-                        "other large deliveries are being read; deliver it again later", status_code=503
-                    )
-                large, site.large_deliveries = True, site.large_deliveries + 1
-        return bytes(body)
-    finally:
-        # `large` is 1 only if this delivery was counted above.
-        site.large_deliveries -= large
 
 
 async def verified(hears: Hears, headers: Iterable[tuple[str, str]], body: bytes) -> Hint | Ignored:

@@ -18,6 +18,7 @@ from headgate.web.peers.connections import peer_of
 from headgate.web.server import HANDOVER
 from headgate.web.site import Site, must_read
 from headgate.web.status import timed_queue
+from headgate.web.viewers.audience import Documents
 
 
 @get("/health")
@@ -53,18 +54,20 @@ async def problems(site: Site, request: HttpRequest) -> list[shapes.ProblemShape
     only.
     """
     must_read(site, request)
-    return list(site.problems())
+    return list(site.problems.all())
 
 
 @get("/api/connections")
 async def connections(site: Site, request: HttpRequest) -> list[shapes.ConnectionShape]:
     """Return every configured connection."""
     must_read(site, request)
-    return list(site.connections)
+    return list(site.settings.connections)
 
 
 @get("/api/tenant/{tenant:str}/status")
-async def status(site: Site, request: HttpRequest, tenant: str) -> Response[shapes.StatusShape | None]:
+async def status(
+    site: Site, documents: Documents, request: HttpRequest, tenant: str
+) -> Response[shapes.StatusShape | None]:
     """Return the pipelines with their queues and items. The entity tag changes only when something happens, not with
     the passage of time; times may be one second old.
     """
@@ -76,7 +79,7 @@ async def status(site: Site, request: HttpRequest, tenant: str) -> Response[shap
         return Response(None, status_code=304, headers=headers)
     if gzip:
         headers["Content-Encoding"] = "gzip"
-    body: Any = await site.documents.of(tenant, shot, gzip=gzip)
+    body: Any = await documents.of(tenant, shot, gzip=gzip)
     return Response(body, media_type="application/json", headers=headers)
 
 

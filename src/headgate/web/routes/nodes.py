@@ -343,10 +343,9 @@ async def change_node(site: Site, request: HttpRequest, tenant: str, uuid: str, 
     # The other states result from work on the machine, and cannot be requested.
     if data.state not in STATES:
         raise HTTPException(f"state must be one of {', '.join(STATES)}, not {data.state!r}", status_code=400)
-    wanted_s = site.hold_default_s if data.hold_expiration is None else data.hold_expiration
-    if wanted_s < 0:
+    if data.hold_expiration is not None and data.hold_expiration < 0:
         raise HTTPException("hold_expiration must be a number of seconds of at least 0, or null", status_code=400)
-    held_s = wanted_s if 0 < wanted_s <= site.hold_max_s else site.hold_max_s
+    held_s = site.settings.held_s(data.hold_expiration)
     now = seen(site.context.map, site.context.mirror)
     node, own = now.nodes.get(uuid), {one.name for one in now.providers.get(tenant, ())}
     # A machine that the tenant may not see gets the same response as one that does not exist.

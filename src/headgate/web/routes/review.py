@@ -60,7 +60,7 @@ class ReviewCall(NamedTuple):
 
     @property
     def speaker(self) -> Speaker:
-        return self.site.speakers.get(self.change.connection, Speaker("", bound=False))
+        return self.site.settings.speakers.get(self.change.connection, Speaker("", bound=False))
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ def review_call(site: Site, request: HttpRequest, tenant: str, project: str, cha
         raise HTTPException("the parameters project and change are required", status_code=400)
     configured = site.tenant(tenant)
     found = site.change(tenant, project, change)
-    driver = next((one.driver for one in site.connections if one.name == found.connection), "git")
+    driver = next((one.driver for one in site.settings.connections if one.name == found.connection), "git")
     # Forges have their own reviews: two places to review the same change could contradict each other.
     if driver != "git" or not found.is_change:
         where = f": {found.url}" if found.url else ""

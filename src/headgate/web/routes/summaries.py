@@ -158,7 +158,7 @@ async def feed(site: Site, request: HttpRequest, tenant: str) -> Response[str]:
     must_read(site, request, tenant)
     query = question(site, tenant, request, OF_SETS)
     found = await site.history.buildsets(tenant, replace(_ended(query), limit=ENTRIES_MAX)) if query else []
-    root = site.root or str(request.base_url).rstrip("/")
+    root = site.settings.root or str(request.base_url).rstrip("/")
     base = f"{root}/t/{quote(tenant)}"
     here = f"{base}/feed.atom" + (f"?{request.url.query}" if request.url.query else "")
     updated = found[0].last_build_end_time or found[0].event_timestamp if found else None
