@@ -16,7 +16,7 @@ from headgate.queue.messages.client import MessageClient, MessageLeasing
 from headgate.queue.messages.holders import MessageLease, Outcome
 from headgate.queue.workers.calls import JobCaller, JobExit
 from headgate.queue.workers.processor import JobPace
-from headgate.queue.workers.storeless import LeaseWorker
+from headgate.queue.workers.storeless import LeaseSettings, LeaseWorker
 from headgate.queueing import Message, Reject, StopWorker
 from headgate.queueing.ids import START
 from headgate.queueing.message import dead_letter
@@ -44,7 +44,7 @@ class Hands:
         """Represent a running worker."""
         routes = Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
-        worker = LeaseWorker(self.source, routes, caller, None, "here", pace=self.pace, **more)
+        worker = LeaseWorker(self.source, routes, caller, None, "here", LeaseSettings(pace=self.pace, **more))
         stop = asyncio.Event()
         self.running[id(worker)] = stop, asyncio.ensure_future(worker.run(stop))
         return worker

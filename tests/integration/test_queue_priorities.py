@@ -21,7 +21,7 @@ from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
 from headgate.queue.workers.calls import JobCaller
 from headgate.queue.workers.processor import JobPace
-from headgate.queue.workers.storeless import LeaseWorker
+from headgate.queue.workers.storeless import LeaseSettings, LeaseWorker
 from headgate.queueing import Message
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.queueing.policy import Policy, Routing, RoutingRule
@@ -349,9 +349,8 @@ async def test_workers_that_lease_and_those_of_the_library_take_the_highest_firs
                 work = Worker(running.url, KEY, [job("q", concurrency=3)(line)]).run(stop)
             else:
                 routes, caller = Routing((RoutingRule("*", line, Policy()),)), JobCaller(5, 1)
-                work = LeaseWorker(source, routes, caller, None, "here", pace=JobPace(poll_s=0.2, discover_s=0.5)).run(
-                    stop
-                )
+                leasing = LeaseSettings(pace=JobPace(poll_s=0.2, discover_s=0.5))
+                work = LeaseWorker(source, routes, caller, None, "here", leasing).run(stop)
             working = asyncio.ensure_future(work)
             await posted_meanwhile(running, line)
             line.free.set()

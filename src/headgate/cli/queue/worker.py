@@ -30,7 +30,7 @@ from headgate.queue.messages.client import MessageClient
 from headgate.queue.messages.holders import DEFAULT_GROUP
 from headgate.queue.workers.calls import JobCaller, JobExit, Stuck
 from headgate.queue.workers.processor import BlockingClient, MessageProcessor, log_failure
-from headgate.queue.workers.storeless import LeaseWorker
+from headgate.queue.workers.storeless import LeaseSettings, LeaseWorker
 from headgate.queue.workers.worker import QueueWorker, Worker, create_worker_app
 from headgate.queueing.policy import Failure
 from headgate.store.sqlite import Locked
@@ -91,17 +91,17 @@ async def run(file: WorkerFile) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal)
         host, _, port = file.listen.rpartition(":")
-        ended, bound = asyncio.Event(), asyncio.Event()
+        ended = asyncio.Event()
+        bound: asyncio.Future[str] = loop.create_future()
 
         def listening(port: int) -> None:
-            worker.url = f"http://{host or '127.0.0.1'}:{port}"
-            print(f"Processing queues of {file.app_name}; {worker.url}/health says how it goes", flush=True)
-            bound.set()
+            url = f"http://{host or '127.0.0.1'}:{port}"
+            print(f"Processing queues of {file.app_name}; {url}/health says how it goes", flush=True)
+            bound.set_result(url)
 
         async def work() -> None:
             # Join only once the URL is known: commands find the worker by the URL in its record.
-            await bound.wait()
-            await worker.run(stop)
+            await worker.run(stop, await bound)
             ended.set()
 
         app = create_worker_app(worker, file.key, "" if file.key else token_of(file))
@@ -123,22 +123,26 @@ async def worker_of(file: WorkerFile) -> AsyncIterator[Worker]:
         host = "-".join(filter(None, (socket.getfqdn(), str(os.getpid()), file.name)))
         if file.leases:
             context = await stack.enter_async_context(_context(file))
+            group, only = file.group or DEFAULT_GROUP, file.choice.only
+            leasing = LeaseSettings(group, only, file.concurrency, file.session_s, file.pace)
             # Truncate at the front: process id and name, at the end, distinguish workers of one host.
-            yield _leasing(file, LeaseWorker(source, routes, caller, context, host[-NAME_MAX:]))
+            yield LeaseWorker(source, routes, caller, context, host[-NAME_MAX:], leasing)
             return
         backend = await _opened(file)
         stack.push_async_callback(backend.close)
         context = await stack.enter_async_context(_context(file))
-        processor = MessageProcessor(source, routes, caller, context, lambda: int(time.time() * 1000), pace=file.pace)
-        processor.failure, processor.group = _failure(file), file.group
-        processor.client = BlockingClient(source, asyncio.get_running_loop())
+        processor = MessageProcessor(
+            source,
+            routes,
+            caller,
+            context,
+            lambda: int(time.time() * 1000),
+            _failure(file),
+            BlockingClient(source, asyncio.get_running_loop()),
+            group=file.group,
+            pace=file.pace,
+        )
         yield QueueWorker(processor, Store(backend), file.app, host, file.choice, ttl_s=file.session_s)
-
-
-def _leasing(file: WorkerFile, worker: LeaseWorker) -> LeaseWorker:
-    worker.group, worker.only = file.group or DEFAULT_GROUP, file.choice.only
-    worker.leases_max, worker.ttl_s, worker.pace = file.concurrency, file.session_s, file.pace
-    return worker
 
 
 async def _opened(file: WorkerFile) -> Backend:

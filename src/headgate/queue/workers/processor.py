@@ -98,6 +98,10 @@ class MessageProcessor:
     figures: WorkerMetrics = field(default_factory=WorkerMetrics)
     chance: random.Random = field(default_factory=random.Random)
 
+    def works_as(self, worker: str) -> None:
+        """Take the name that dead letters give as their worker's; each session of a worker has another one."""
+        self.worker = worker
+
     async def bury(self, message: Message, tally: Tally, error: BaseException) -> None:
         """Post the message to the dead letters, then call the hook. Raise SourceDown; a retry does not post it
         twice."""

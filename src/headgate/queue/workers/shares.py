@@ -151,7 +151,7 @@ class PartitionSharing:
         (entry,) = await self.store.commit([], [op])
         assert entry is not None, "an append answers with its entry"
         self._path, self.name = entry.path, entry.path.rpartition("/")[2]
-        self.processor.worker = f"{self.name} {self.host}"
+        self.processor.works_as(f"{self.name} {self.host}")
         await self.mirror.ready()
         # A mirror that does not show this worker yet would give it no share.
         await self.mirror.reached(entry.path, entry.version)

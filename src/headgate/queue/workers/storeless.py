@@ -26,6 +26,18 @@ Want = tuple[str, int | None]
 """Queue, and number of the wanted partition; None: any."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseSettings:
+    """Hold the settings of a worker without a store."""
+
+    group: str = DEFAULT_GROUP
+    only: frozenset[QueuePartition] = frozenset()
+    """Partitions that the worker processes; empty: all."""
+    leases_max: int = 100
+    ttl_s: float = 15.0
+    pace: JobPace = field(default_factory=JobPace)
+
+
 @dataclass(slots=True)
 class LeaseWorker:
     """Run a worker without a store with `run`, once. Setting `abort` after `stop` abandons what still runs."""
@@ -35,13 +47,7 @@ class LeaseWorker:
     caller: JobCaller
     context: Any  # any result of job_context
     name: str
-    group: str = DEFAULT_GROUP
-    only: frozenset[QueuePartition] = frozenset()
-    """Partitions that the worker processes; empty: all."""
-    leases_max: int = 100
-    ttl_s: float = 15.0
-    pace: JobPace = field(default_factory=JobPace)
-    url: str = ""
+    settings: LeaseSettings = field(default_factory=LeaseSettings)
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     figures: WorkerMetrics = field(default_factory=WorkerMetrics)
     well: bool = False
@@ -60,14 +66,15 @@ class LeaseWorker:
         """Return the partitions that the worker holds."""
         return sorted(map(str, self.held.values()))
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` or StopWorker: let running jobs end, then return all leases. Raise JobExit or Stuck."""
+    async def run(self, stop: asyncio.Event, url: str = "") -> None:
+        """Run until `stop` or StopWorker: let running jobs end, then return all leases. Only workers with a store
+        record their `url`. Raise JobExit or Stuck."""
         self.figures.running.set_function(lambda: self.caller.running)
         self.figures.owned.set_function(lambda: len(self.held))
         try:
             await run_until(self._over, self._stopped(stop), self._discover(), self._listen())
             if self._tasks and self._failure is None:
-                await unless(self.abort, _ended(self._tasks, self.pace.drain_s))
+                await unless(self.abort, _ended(self._tasks, self.settings.pace.drain_s))
         finally:
             await end(*self._tasks)
         if self._failure is not None:
@@ -104,13 +111,13 @@ class LeaseWorker:
             except (SourceDown, PostRefused, QueueGone) as down:
                 self._failed("the queues could not be listed: %s", down)
             # A worker whose first listing failed processes nothing until one succeeds.
-            await _either(self._listing_due.wait(), self.pace.discover_s if self.well else RETRY_MAX_S)
+            await _either(self._listing_due.wait(), self.settings.pace.discover_s if self.well else RETRY_MAX_S)
 
     def _wanted(self, partitions: Iterable[QueuePartition]) -> set[Want]:
         there = [partition for partition in partitions if self._is_ours(partition.queue)]
-        if not self.only:
+        if not self.settings.only:
             return {(partition.queue, None) for partition in there}
-        return {(partition.queue, partition.number) for partition in there if partition in self.only}
+        return {(partition.queue, partition.number) for partition in there if partition in self.settings.only}
 
     def _is_ours(self, queue: str) -> bool:
         return not queue.startswith(RESERVED) and self.routes.of(queue) is not None
@@ -133,7 +140,7 @@ class LeaseWorker:
                         else {partition.queue for partition in happening.partitions}
                     )
             except NoStream:
-                wait_s = self.pace.discover_s
+                wait_s = self.settings.pace.discover_s
             except SourceDown as down:
                 self._failed("the server announces no posts (%s); connecting again in %.1f s", down, wait_s)
             self._listing_due.set()
@@ -158,9 +165,9 @@ class LeaseWorker:
                 wakeup.clear()
                 found = None
                 try:
-                    if len(self.held) < self.leases_max:
-                        leasing = MessageLeasing(self.source)
-                        found = await leasing.take(queue, self.name, self.group, self.ttl_s, partition)
+                    if len(self.held) < self.settings.leases_max:
+                        leasing, group = MessageLeasing(self.source), self.settings.group
+                        found = await leasing.take(queue, self.name, group, self.settings.ttl_s, partition)
                     wait_s = 0.1
                 except SourceDown as down:
                     self._failed("%s: %s; trying again in %.1f s", queue, down, wait_s)
@@ -171,14 +178,14 @@ class LeaseWorker:
                     self.held[found.lease] = QueuePartition(queue, found.partition)
                     self._start(self._process(queue, found))
                 else:
-                    await unless(self._over, _either(wakeup.wait(), self.pace.poll_s))
+                    await unless(self._over, _either(wakeup.wait(), self.settings.pace.poll_s))
         except (QueueGone, PostRefused) as gone:
             log.info("%s: %s", queue, gone)
         finally:
             del self._wakeups[want]
 
     async def _process(self, queue: str, lease: MessageLease) -> None:
-        held = _ExtendedLease(MessageLeasing(self.source), queue, lease, self.ttl_s)
+        held = _ExtendedLease(MessageLeasing(self.source), queue, lease, self.settings.ttl_s)
         try:
             await run_until(held.lost, held.keep(), self._work(held))
         except (LeaseGone, QueueGone):
@@ -187,7 +194,7 @@ class LeaseWorker:
             log.error("%s: partition %s stays untouched until its lease ends: %s", queue, lease.partition, refused)
         finally:
             # If the limit was reached, every queue may have work that no poll has found.
-            full = len(self.held) >= self.leases_max
+            full = len(self.held) >= self.settings.leases_max
             del self.held[lease.lease]
             self._wake({want[0] for want in self._wakeups} if full else {queue})
 
@@ -213,7 +220,7 @@ class LeaseWorker:
         """Work through messages for a while; return False when there are none."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + SLICE_S
-        found = await held.leasing.fetch(held.queue, held.lease, self.pace.page)
+        found = await held.leasing.fetch(held.queue, held.lease, self.settings.pace.page)
         for one in found:
             await held.tell(await self._tried(held.queue, one, route))
             if self._over.is_set() or loop.time() >= until_s:
@@ -239,9 +246,9 @@ class LeaseWorker:
             # The server announces posts, but not retries that become due: look again just after that time.
             asyncio.get_running_loop().call_later(delay_s + 0.05, self._wake, {queue})
             failure = Failure(one.message_id, error_text(error), delay_s, isinstance(error, Reject))
-            return Outcome(failed=(failure,), ttl=self.ttl_s, attempts=policy.attempts)
+            return Outcome(failed=(failure,), ttl=self.settings.ttl_s, attempts=policy.attempts)
         figures.done.labels(queue).inc()
-        return Outcome(done=(one.message_id,), ttl=self.ttl_s)
+        return Outcome(done=(one.message_id,), ttl=self.settings.ttl_s)
 
 
 @dataclass(slots=True)

@@ -47,7 +47,6 @@ class QueueWorker:
     app: Application
     host: str
     choice: WorkerScope = field(default_factory=WorkerScope)
-    url: str = ""
     ttl_s: float = TTL_S
     abort: asyncio.Event = field(default_factory=asyncio.Event)
     sharing: PartitionSharing | None = None
@@ -55,12 +54,13 @@ class QueueWorker:
     was: tuple[str, ...] = ()
     """Names of this worker in its last lost sessions."""
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Run until `stop` or StopWorker. After a lost session, begin a new one. Raise JobExit or Stuck."""
+    async def run(self, stop: asyncio.Event, url: str = "") -> None:
+        """Run until `stop` or StopWorker. After a lost session, begin a new one. `url`: where commands reach this
+        worker. Raise JobExit or Stuck."""
         while not stop.is_set():
             try:
                 async with self.store.session(f"queue-worker@{self.host}", ttl_s=self.ttl_s) as session:
-                    await self._live(session, stop)
+                    await self._live(session, stop, url)
                     return
             # Its partitions went with the session; with the next one, it takes a share again.
             except (SessionLost, GuardLost) as lost:
@@ -76,12 +76,11 @@ class QueueWorker:
         if self.sharing is not None and self.sharing.name not in ("", *self.was):
             self.was = (*self.was, self.sharing.name)[-NAMES_MAX:]
 
-    async def _live(self, session: Session, stop: asyncio.Event) -> None:
+    async def _live(self, session: Session, stop: asyncio.Event, url: str) -> None:
         mirror, ended, turn = Mirror(self.store, self.app.path), asyncio.Event(), DiscoveryTurn()
         sharing = PartitionSharing(
-            self.processor, self.store, session, self.app, mirror, self.choice, turn, self.host, self.url
+            self.processor, self.store, session, self.app, mirror, self.choice, turn, self.host, url, self.was
         )
-        sharing.was = self.was
         self.sharing = sharing
         await run_until(
             ended,

@@ -98,9 +98,14 @@ class QueueHarness:
         routes = more.pop("routes", None) or Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
         processor = MessageProcessor(
-            self.source, routes, caller, more.pop("context", None), lambda: time.time_ns() // 1_000_000
+            self.source,
+            routes,
+            caller,
+            more.pop("context", None),
+            lambda: time.time_ns() // 1_000_000,
+            more.pop("failure", None),
+            pace=self.pace,
         )
-        processor.pace, processor.failure = self.pace, more.pop("failure", None)
         worker = QueueWorker(
             processor, Store(self.backend), self.app, "here", more.pop("choice", WorkerScope()), **more
         )

@@ -238,9 +238,8 @@ class QueueSimulation:
         routes = Routing((RoutingRule("*", job, replace(MOST, blocking=world.chance.random() < 0.3)),))
         caller = JobCaller(world.chance.choice((1, 1, 2, 20)), 1)
         source = SimSource(world) if self.rough else SimSource(world, 0.0)
-        processor = MessageProcessor(source, routes, caller, None, now_ms, pace=PACE)
-        processor.pace = replace(PACE, drain_s=world.chance.choice((0.2, 5.0)))
-        processor.chance = world.chance
+        pace = replace(PACE, drain_s=world.chance.choice((0.2, 5.0)))
+        processor = MessageProcessor(source, routes, caller, None, now_ms, pace=pace, chance=world.chance)
         worker = QueueWorker(processor, store, world.app, name, ttl_s=TTL_S)
         both = asyncio.ensure_future(_either(stop, leaves))
         try:
