@@ -73,8 +73,8 @@ class _FingerConnections:
     def __init__(self, answer: Answer) -> None:
         self._answer, self._tasks = answer, set[asyncio.Task[None]]()
         self._transports = set[asyncio.Transport]()
-        self.admission = connections.ConnectionAdmission.of_process(lambda: asyncio.get_running_loop().time())
-        self.admission.connections_max = min(CONNECTIONS_MAX, self.admission.connections_max)
+        loop = asyncio.get_running_loop()
+        self.admission = connections.ConnectionAdmission.of_process(loop.time, CONNECTIONS_MAX)
 
     def protocol(self) -> asyncio.Protocol:
         """Return the protocol of one connection."""
@@ -94,9 +94,9 @@ class _FingerConnections:
             if transport.is_closing():
                 return
             # From here on the connection is evicted last, after those that have sent no request.
-            place.busy, place.until_s = True, connections.FOREVER
+            place.works()
             await run_until(one.lost, self._write(line, one, place))
-            place.until_s = self.admission.now() + connections.STALL_MAX_S
+            place.sends()
             transport.close()
             # Closing sends the buffered bytes first; the sweep ends the wait if the peer does not read them.
             await one.lost.wait()
@@ -115,10 +115,10 @@ class _FingerConnections:
         async with aclosing(self._answer(line)) as pieces:
             async for piece in pieces:
                 for at in range(0, len(piece), PIECE_MAX_BYTES):
-                    place.until_s = self.admission.now() + connections.STALL_MAX_S
+                    place.sends()
                     one.writer.write(piece[at : at + PIECE_MAX_BYTES])
                     await one.writer.drain()
-                place.until_s = connections.FOREVER
+                place.sent()
 
     async def sweep(self) -> None:
         """End connections that are gone or make no progress, repeatedly, until cancelled."""

@@ -70,10 +70,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        # The deadline counts from the first byte of a request; later bytes
-        # do not extend it, so a client cannot stall by sending slowly.
-        if not self._place.busy and self._place.until_s == connections.FOREVER:
-            self._place.until_s = self._admission.now() + connections.HEAD_MAX_S
+        self._place.receives()
         super().data_received(data)
 
     def on_message_begin(self) -> None:
@@ -107,11 +104,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(400, "the request has both Content-Length and Transfer-Encoding")
         if b"host" not in names and self.parser.get_http_version() == "1.1":
             self._refuse(400, "the header Host is missing")
-        self._place.busy, self._place.until_s = True, self._admission.now() + connections.BODY_MAX_S
+        self._place.expects_body()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        self._place.until_s = connections.FOREVER
+        self._place.arrived()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -121,10 +118,7 @@ class HttpProtocol(HttpToolsProtocol):
         # Closing while a body is still arriving would reset the connection and might lose the response; but a body may
         # be endless, so the wait for it is limited.
         self._unread_bytes = 0
-        self._place.busy = False
-        self._place.until_s = (
-            self._admission.now() + connections.UNREAD_MAX_S if self.cycle.more_body else connections.FOREVER
-        )
+        self._place.rests(unread=self.cycle.more_body)
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
@@ -135,11 +129,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.unread_until_s = self._admission.now() + connections.STALL_MAX_S
+        self._place.sends()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._place.unread_until_s = connections.FOREVER
+        self._place.sent()
 
     def let_go(self) -> socket.socket | None:
         """Give the connection away: return its socket, on which the next bytes must be a chunk of the body.  None:
@@ -182,7 +176,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         admission: connections.ConnectionAdmission = self.app_state[ADMISSION]
         self._admission = admission
         self._place = admission.enter(self.transport, self.client[0] if self.client else "")
-        self._place.busy, self._place.until_s = True, connections.FOREVER
+        self._place.works()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._admission.leave(self.transport)
@@ -190,13 +184,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._place.unread_until_s = self._admission.now() + connections.STALL_MAX_S
+        self._place.sends()
         # Pings need answers, too: without this, a peer that sends pings but reads nothing fills the buffer.
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._place.unread_until_s = connections.FOREVER
+        self._place.sent()
         if not self.read_paused:
             self.transport.resume_reading()
 

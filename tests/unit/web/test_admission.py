@@ -56,14 +56,14 @@ def test_one_peer_has_half_of_the_places_and_gives_way_to_itself() -> None:
     admission = ConnectionAdmission(lambda: 0.0, connections_max=8)
     mine = [line() for _ in range(6)]
     for one in mine:
-        admission.enter(one, "10.0.0.1").busy = True
+        admission.enter(one, "10.0.0.1").works()
     assert gone(mine) == [True, True, False, False, False, False] and len(admission) == 4
 
 
 def test_who_does_nothing_gives_way_before_who_is_answered() -> None:
     admission = ConnectionAdmission(lambda: 0.0, connections_max=4)
     busy, idle, more = line(), line(), line()
-    admission.enter(busy, "10.0.0.1").busy = True
+    admission.enter(busy, "10.0.0.1").works()
     admission.enter(idle, "10.0.0.1")
     admission.enter(more, "10.0.0.1")
     assert gone([busy, idle, more]) == [False, True, False]
@@ -85,7 +85,7 @@ def test_what_gets_nowhere_is_ended() -> None:
     admission = ConnectionAdmission(lambda: now[0])
     waiting, closing = line(), line()
     admission.enter(waiting, "::1")
-    admission.enter(closing, "::1").until_s = 1e9
+    admission.enter(closing, "::1").works()
     cast(Any, closing).closing = True  # as above
     admission.sweep()
     assert gone([waiting, closing]) == [False, False]

@@ -54,13 +54,49 @@ class AdmittedConnection:
 
     transport: asyncio.Transport
     peer: str
+    now: Callable[[], float]
+    """Returns seconds of the loop's clock."""
     until_s: float
-    """Deadline of the connection's present stage, by the clock of the loop."""
+    """Deadline of the connection's present stage, by that clock."""
     unread_until_s: float = FOREVER
     """Deadline for the peer to read what is sent to it. It is separate, as a peer that reads may still send too
     slowly."""
     busy: bool = False
     """Whether one of its requests is being processed."""
+
+    def receives(self) -> None:
+        """Limit the time for a head, from its first byte. Later bytes do not extend it, so that a client cannot stall
+        by sending slowly."""
+        if not self.busy and self.until_s == FOREVER:
+            self.until_s = self.now() + HEAD_MAX_S
+
+    def expects_body(self) -> None:
+        """Limit the time for the body of a request, whose head is complete."""
+        self.busy, self.until_s = True, self.now() + BODY_MAX_S
+
+    def arrived(self) -> None:
+        """End the limit on the time for a request."""
+        self.until_s = FOREVER
+
+    def works(self) -> None:
+        """Process a request, which may take any time."""
+        self.busy, self.until_s = True, FOREVER
+
+    def rests(self, *, unread: bool) -> None:
+        """Wait for the next request; limit the time for the rest of the last one, if it is `unread`."""
+        self.busy, self.until_s = False, self.now() + UNREAD_MAX_S if unread else FOREVER
+
+    def sends(self) -> None:
+        """Limit the time in which the peer has to read what was sent to it."""
+        self.unread_until_s = self.now() + STALL_MAX_S
+
+    def sent(self) -> None:
+        """End that limit: the peer has read enough."""
+        self.unread_until_s = FOREVER
+
+    def closes(self) -> None:
+        """Limit the time in which the peer has to read the rest, as its connection closes."""
+        self.until_s = min(self.until_s, self.now() + CLOSE_MAX_S)
 
 
 @dataclass(slots=True)
@@ -74,10 +110,11 @@ class ConnectionAdmission:
     _counts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of_process(cls, now: Callable[[], float]) -> ConnectionAdmission:
+    def of_process(cls, now: Callable[[], float], most: int = CONNECTIONS_MAX) -> ConnectionAdmission:
+        """Return an admission of at most so many connections, and no more than the process may have open."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         allowed = CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else soft // DESCRIPTORS_SHARE
-        return cls(now, max(10, min(CONNECTIONS_MAX, allowed)))
+        return cls(now, min(most, max(10, min(CONNECTIONS_MAX, allowed))))
 
     def enter(self, transport: asyncio.Transport, host: str) -> AdmittedConnection:
         """Admit a connection, and return its record. If that exceeds a limit, close one first: the oldest idle one of
@@ -92,7 +129,7 @@ class ConnectionAdmission:
             self._evict(peer)
         elif len(self._places) >= self.connections_max:
             self._evict(max(self._counts, key=lambda one: self._counts[one]))
-        place = self._places[id(transport)] = AdmittedConnection(transport, peer, self.now() + HEAD_MAX_S)
+        place = self._places[id(transport)] = AdmittedConnection(transport, peer, self.now, self.now() + HEAD_MAX_S)
         self._count(peer, 1)
         return place
 
@@ -107,7 +144,7 @@ class ConnectionAdmission:
         for place in list(self._places.values()):
             if place.transport.is_closing():
                 # A closing transport waits until its peer has read the rest; a hostile peer never does.
-                place.until_s = min(place.until_s, now + CLOSE_MAX_S)
+                place.closes()
             if min(place.until_s, place.unread_until_s) <= now:
                 place.transport.abort()
 
