@@ -97,6 +97,10 @@ class PollScope(NamedTuple):
     """Whether to query the entire project rather than only hinted places."""
     again: frozenset[int]
     """Changes whose last query failed: they come last, and another failure does not count against the forge."""
+    resting: frozenset[int]
+    """Changes whose last query failed and that are not due yet; they are queried only if hinted at."""
+    protections: bool
+    """Whether somebody needs the protections of its branches."""
 
 
 @dataclass(slots=True)
@@ -107,8 +111,13 @@ class ProjectLook:
     connection: str
     engine: Callable[[], GitEngine]
     scope: PollScope
-    resting: frozenset[int] = frozenset()
-    """Changes whose last query failed and that are not due yet; they are queried only if hinted at."""
+    protection: Callable[[], Awaitable[Guarded]] | None = None
+    """Returns its protected and locked branches; None if the forge does not provide them."""
+    may_write: Callable[[str], Awaitable[bool]] | None = None
+    """Tells whether a person, named as the forge names them, may write to the project; None if this forge has no
+    commands. Raises ReporterAway."""
+    hidden: str = ""
+    """Message about the parts of the project that our account may not see."""
     more: bool = False
     attempted: set[int] = field(default_factory=set)
     """Changes whose query was attempted."""
@@ -118,15 +127,8 @@ class ProjectLook:
     """Changes for which the forge is still checking whether they can be merged."""
     misfits: str | None = None
     """What is wrong with the refs; None if they were not queried."""
-    protection: Callable[[], Awaitable[Guarded]] | None = None
-    """Returns its protected and locked branches; None if nobody needs them, or the forge does not provide them."""
     unseen: str | None = None
     """What the forge does not provide about its branches; None if that was not requested."""
-    hidden: str = ""
-    """Message about the parts of the project that our account may not see."""
-    may_write: Callable[[str], Awaitable[bool]] | None = None
-    """Tells whether a person, named as the forge names them, may write to the project; None if this forge has no
-    commands. Raises ReporterAway."""
     _heads: dict[str, str] = field(default_factory=dict)
 
     async def sightings(self) -> AsyncIterator[Sighting]:
@@ -139,9 +141,8 @@ class ProjectLook:
         self._heads = dict(old or {})
         # Branches come before changes: the files of a change are computed against the current branch.
         seen = await self._refs(old) if self.scope.full or any(hint.ref for hint in self.scope.hints) else None
-        if self.protection is not None and (
-            self.scope.full or self._rules_moved or self._heads.keys() != (old or {}).keys()
-        ):
+        moved = self.scope.full or self._rules_moved or self._heads.keys() != (old or {}).keys()
+        if self.protection is not None and self.scope.protections and moved:
             protection, self.unseen = await self.protection()
             seen = replace(
                 seen or Sighting(), protections={self.scope.project: protection} if protection is not None else {}
@@ -206,7 +207,7 @@ class ProjectLook:
         for change_state in own.values():
             if change_state.untold:
                 yield self._as_landed(change_state)
-        failed, before = 0, self.scope.again | self.resting
+        failed, before = 0, self.scope.again | self.scope.resting
         for number in await self._due(own):
             was = self.scope.known.change_states.get(numbered(self.scope.project, str(number)))
             # The gate has landed it, but the forge may still show it as open; that answer must not reopen it.
@@ -244,8 +245,8 @@ class ProjectLook:
             self.asking.forget_rules()
             found |= {int(s.change.number) for s in own.values() if s.open}
         if self.scope.full:
-            found |= await self._moved(own) - self.resting
-        return sorted(found, key=lambda number: (number in self.scope.again | self.resting, number))
+            found |= await self._moved(own) - self.scope.resting
+        return sorted(found, key=lambda number: (number in self.scope.again | self.scope.resting, number))
 
     async def _moved(self, own: Mapping[str, ChangeState]) -> set[int]:
         """Return the open changes that differ from their known states, and the changes that are no longer open."""

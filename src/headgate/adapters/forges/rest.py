@@ -110,13 +110,17 @@ class Rest(ABC):
     """Query parameters that set the length of a page."""
 
     def __init__(
-        self, host: str, api: str, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+        self,
+        host: str,
+        api: str,
+        http: Callable[[], httpx.AsyncClient],
+        now_s: Callable[[], float] = time.time,
+        limits: ForgeLimits | None = None,
     ) -> None:
         """Make a client. `host` is used in messages; `api` is the address of REST; `http` makes the HTTP client on
-        first use, like `forge_http`."""
+        first use, like `forge_http`; `limits` shares limits of this API with other processes."""
         self._host, self._api, self._make, self._now_s = host, api, http, now_s
-        self.limits: ForgeLimits = Alone()
-        """Shares limits of this API with other processes."""
+        self.limits = limits or Alone()
         self._shared: dict[str, QuietUntil] = {}
         self._http: httpx.AsyncClient | None = None
         self.budgets: dict[tuple[str, str], CallBudget] = {}

@@ -278,12 +278,11 @@ class Watching:
             now_s = time.monotonic()
             full = one.full_s <= now_s
             again = one.due(now_s) | one.unsettled
-            look = await self._source.look(PollScope(names, one.project, known, hints, full, again))
-            look.resting = frozenset(one.odd) - again
-            source = (self._projects or {}).get(one.project)
-            if source is None or not source.is_selective:
-                # No tenant selects branches by protection here, so save these calls.
-                look.protection = None
+            resting, source = frozenset(one.odd) - again, (self._projects or {}).get(one.project)
+            # Where no tenant selects branches by protection, these calls are saved.
+            selective = source is not None and source.is_selective
+            scope = PollScope(names, one.project, known, hints, full, again, resting, selective)
+            look = await self._source.look(scope)
             # The random part keeps the full queries of many projects from coinciding.
             if full:  # a later hint about the entire project requires another query
                 one.full_s = now_s + self._every_s * random.uniform(0.8, 1.0)

@@ -95,6 +95,11 @@ class Looker:
             return Stack(was.change.bases, was.change.stale)
         return stack(self._server, info, await self._rest.related(info.number, info.current_revision))
 
+    def turns(self, submits_topics: bool) -> bool:
+        """Learn whether the server submits all changes of a topic at once, and return whether that is new."""
+        turned, self.submits_topics = submits_topics != self.submits_topics, submits_topics
+        return turned
+
     def learn(self, known: Iterable[ChangeState]) -> None:
         """Learn the projects of changes that were seen elsewhere."""
         self._projects |= {int(s.change.number): s.change.project for s in known if s.change.number}

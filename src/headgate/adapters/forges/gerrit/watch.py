@@ -130,8 +130,7 @@ class Watcher:
             self._looker.learn(now.values())
             submits_topics = (await self._rest.info()).change.submit_whole_topic
             # The setting decides which changes land together, but the marks of the changes do not show that it moved.
-            turned = {one.number for one in there} if submits_topics != self._looker.submits_topics else set()
-            self._looker.submits_topics = submits_topics
+            turned = {one.number for one in there} if self._looker.turns(submits_topics) else set()
             ours = [s for s in now.values() if s.change.number and s.change.project in self._projects]
             # Known as open and no longer listed: merged, abandoned, deleted or hidden since.
             gone = {int(s.change.number) for s in ours if s.untold or s.open}

@@ -15,6 +15,7 @@ import httpx
 from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, address, host_of, over_ssh
 from headgate.base.errors import UserError
+from headgate.ports.limits import ForgeLimits
 from headgate.ports.reporter import ReporterAway
 
 REFUSED_S = 60.0
@@ -74,9 +75,13 @@ class GiteaClient(rest.Rest):
     page_size: rest.Query = MappingProxyType({"limit": 50})
 
     def __init__(
-        self, account: GiteaAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+        self,
+        account: GiteaAccount,
+        http: Callable[[], httpx.AsyncClient],
+        now_s: Callable[[], float] = time.time,
+        limits: ForgeLimits | None = None,
     ) -> None:
-        super().__init__(account.host, account.api, http, now_s)
+        super().__init__(account.host, account.api, http, now_s, limits)
         self.account, self.now_s = account, now_s
         self.key = rest.ForgeKey(f"the token of {account.name}", account.api_token)
         self._login = account.user

@@ -226,8 +226,7 @@ def connect(given: DriverOptions) -> Connected:
     if "sshkey" in options:
         options["sshkey"] = str((given.directory / options["sshkey"]).expanduser())
     one = account(given.name, options)
-    client = GiteaClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
-    client.limits = given.limits
+    client = GiteaClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000, given.limits)
     git = GitConnection(one.name, one.clone, one.canonical_hostname, access=client.git)
     forge = GiteaForge(client, given.engine, lands=options.get("land", "merge"))
     return Connected(git, forge, forge.close)

@@ -56,9 +56,7 @@ class GiteaSource:
         """Start a poll of one project; see `forges.watch.PollSource`."""
         asking = GiteaProjectPoll(self.client, self.stands, await self.client.us(), scope.project, self.turns)
         at = self.client.account.name
-        look = ProjectLook(asking, at, self.engine, scope)
-        look.protection = asking.protection
-        return look
+        return ProjectLook(asking, at, self.engine, scope, asking.protection)
 
     def refused(self, project: str) -> None:
         """Discard refused credentials; see `forges.watch.PollSource`."""

@@ -20,6 +20,7 @@ import msgspec
 from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import LOOPBACK, TRUE, CallBudget, OnTheWeb, over_ssh
 from headgate.base.errors import UserError
+from headgate.ports.limits import ForgeLimits
 from headgate.ports.reporter import ReporterAway
 
 log = logging.getLogger("headgate.github")
@@ -117,9 +118,13 @@ class GitHubClient(rest.Rest):
     """Call one GitHub. `calls` also counts `graphql`."""
 
     def __init__(
-        self, account: GitHubAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+        self,
+        account: GitHubAccount,
+        http: Callable[[], httpx.AsyncClient],
+        now_s: Callable[[], float] = time.time,
+        limits: ForgeLimits | None = None,
     ) -> None:
-        super().__init__(account.host, account.api, http, now_s)
+        super().__init__(account.host, account.api, http, now_s, limits)
         self.account, self.now_s = account, now_s
         self.renew: Callable[[rest.ForgeKey], Awaitable[rest.ForgeKey | None]] | None = None
         """Returns a replacement for a key that GitHub refused, or None if there is none."""
@@ -229,6 +234,10 @@ class Tokens:
         self.slug = ""
         self.login = ""
         """Login of the account that owns the personal token."""
+
+    def learn(self, slug: str) -> None:
+        """Learn the app's own name."""
+        self.slug = slug
 
     def app_key(self) -> rest.ForgeKey:
         """Return the key of the app itself."""

@@ -122,7 +122,7 @@ class GitHubForge(RestDriver):
         # would ignore that app's events as its own.
         verified(account, headers, body)
         if not self._tokens.slug:
-            self._tokens.slug = our_slug(account, headers, body)
+            self._tokens.learn(our_slug(account, headers, body))
         slug, login = self._tokens.slug, self._tokens.login
         us = frozenset({slug, f"{slug}[bot]"} if slug else {login} if login else set())
         return hint(account, us, known, headers, body)
@@ -161,8 +161,7 @@ def connect(given: DriverOptions) -> Connected:
         if option in options:
             options[option] = str((given.directory / options[option]).expanduser())
     one = account(given.name, options, _key(options.get("app_key", "")))
-    client = GitHubClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000)
-    client.limits = given.limits
+    client = GitHubClient(one, partial(forge_http, one.verify_ssl), lambda: given.now_ms() / 1000, given.limits)
     tokens = Tokens(client, lambda: given.now_ms() / 1000)
     git = GitConnection(
         one.name,

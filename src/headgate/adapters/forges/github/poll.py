@@ -85,14 +85,12 @@ class GitHubSource:
 
     async def look(self, scope: PollScope) -> ProjectLook:
         """Start a poll of one project; see `forges.watch.PollSource`."""
-        key = await self.tokens.of(self.client.account.short(scope.project))
-        asking = GitHubProjectPoll(self.client, self.stands, key, await self.tokens.us(), scope.project)
-        at = self.client.account.name
-        look = ProjectLook(asking, at, self.engine, scope)
-        look.protection, look.may_write = asking.protection, asking.may_write
-        asking.reads_rules = self.tokens.reads_rules(self.client.account.short(scope.project))
-        look.hidden = "" if asking.reads_rules else HIDDEN
-        return look
+        short = self.client.account.short(scope.project)
+        key, us = await self.tokens.of(short), await self.tokens.us()
+        reads_rules = self.tokens.reads_rules(short)
+        asking = GitHubProjectPoll(self.client, self.stands, key, us, scope.project, reads_rules=reads_rules)
+        hidden, at = "" if reads_rules else HIDDEN, self.client.account.name
+        return ProjectLook(asking, at, self.engine, scope, asking.protection, asking.may_write, hidden)
 
     def refused(self, project: str) -> None:
         """Discard refused credentials; see `forges.watch.PollSource`."""

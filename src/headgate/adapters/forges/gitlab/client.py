@@ -16,6 +16,7 @@ import httpx
 from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import LOOPBACK, TRUE, CallBudget, OnTheWeb, host_of, over_ssh
 from headgate.base.errors import UserError
+from headgate.ports.limits import ForgeLimits
 
 PUBLIC = "gitlab.com"
 SIGNING = "whsec_"
@@ -124,9 +125,13 @@ class GitLabClient(rest.Rest):
     """Call one GitLab."""
 
     def __init__(
-        self, account: GitLabAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+        self,
+        account: GitLabAccount,
+        http: Callable[[], httpx.AsyncClient],
+        now_s: Callable[[], float] = time.time,
+        limits: ForgeLimits | None = None,
     ) -> None:
-        super().__init__(account.host, account.api, http, now_s)
+        super().__init__(account.host, account.api, http, now_s, limits)
         self.account = account
         self.key = rest.ForgeKey(f"token of {account.name}", account.api_token)
         """One account serves all projects."""
@@ -176,6 +181,10 @@ class People:
         """Name of our account; empty until it is known."""
         self._permissions: OrderedDict[tuple[str, int], tuple[float, str]] = OrderedDict()
         """(project, account) -> when the entry expires, and the permission."""
+
+    def forget(self) -> None:
+        """Forget our account, so that the next caller asks for it."""
+        self.name = ""
 
     async def us(self) -> tuple[str, ...]:
         """Return the account that Headgate writes as.  Raise ReporterAway, ForgeDenied."""

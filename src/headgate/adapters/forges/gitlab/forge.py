@@ -268,8 +268,7 @@ def connect(given: DriverOptions) -> Connected:
     def now_s() -> float:
         return given.now_ms() / 1000
 
-    client = GitLabClient(one, partial(forge_http, one.verify_ssl), now_s)
-    client.limits = given.limits
+    client = GitLabClient(one, partial(forge_http, one.verify_ssl), now_s, given.limits)
     people = People(client, now_s)
     forge = GitLabForge(client, people, given.engine, now_s=now_s, lands=options.get("land", "merge"))
     return Connected(

@@ -244,14 +244,12 @@ class GitLabSource:
         """Start a poll of one project; see `forges.watch.PollSource`."""
         asking = GitLabProjectPoll(self.client, self.stands, await self.people.us(), scope.project)
         connection = self.client.account.name
-        look = ProjectLook(asking, connection, self.engine, scope)
-        look.protection = asking.protection
-        return look
+        return ProjectLook(asking, connection, self.engine, scope, asking.protection)
 
     def refused(self, project: str) -> None:
         """Forget our account, so that the next query checks the token, whose state git's errors do not show clearly;
         see `forges.watch.PollSource`."""
-        self.people.name = ""
+        self.people.forget()
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ import httpx
 from headgate.adapters.forges import rest
 from headgate.adapters.forges.accounts import TRUE, CallBudget, OnTheWeb, address, host_of, over_ssh
 from headgate.base.errors import UserError
+from headgate.ports.limits import ForgeLimits
 from headgate.ports.reporter import ReporterAway
 
 T = TypeVar("T")
@@ -125,9 +126,13 @@ class PagureClient(rest.Rest):
     page_size: rest.Query = MappingProxyType({"per_page": PAGE})
 
     def __init__(
-        self, account: PagureAccount, http: Callable[[], httpx.AsyncClient], now_s: Callable[[], float] = time.time
+        self,
+        account: PagureAccount,
+        http: Callable[[], httpx.AsyncClient],
+        now_s: Callable[[], float] = time.time,
+        limits: ForgeLimits | None = None,
     ) -> None:
-        super().__init__(account.host, account.api, http, now_s)
+        super().__init__(account.host, account.api, http, now_s, limits)
         self.account, self.now_s = account, now_s
         self.key = rest.ForgeKey(f"the token of {account.name}", account.api_token)
         self.login = ""
@@ -204,6 +209,10 @@ class PagureClient(rest.Rest):
     async def of(self, _project: str) -> rest.ForgeKey:
         """Return the key for calls; see `reporter.ForgeIdentity`. One account serves all projects."""
         return self.key
+
+    def forget(self) -> None:
+        """Forget our account, so that the next caller asks for it."""
+        self.login = ""
 
     async def us(self) -> tuple[str, ...]:
         """Return the accounts that Headgate writes as; see `reporter.ForgeIdentity`."""

@@ -63,7 +63,7 @@ class PagureSource:
     def refused(self, project: str) -> None:
         """Discard refused credentials; see `forges.watch.PollSource`."""
         # The next query then requests the login, which shows whether the token is still valid.
-        self.client.login = ""
+        self.client.forget()
 
 
 @dataclass(slots=True)
