@@ -38,6 +38,12 @@ class Facts(NamedTuple):
     """Line and text of each string literal."""
     attributes: set[str]
     """Attributes that are read, set or deleted."""
+    fields: set[str]
+    """Fields of the classes: declared in a class, or set on `self`."""
+    written: list[tuple[int, str, str]]
+    """Line, expression and name of each attribute that is set or deleted on another object than `self`."""
+    mutable: list[tuple[str, int]]
+    """Name of each class that is not frozen, and the number of its declared fields."""
     reads: set[str]
     """Attributes and names that are read."""
     names: list[str]
@@ -69,6 +75,9 @@ def facts(path: Path) -> Facts:
         import_lines=sum(_lines(n) for n in nodes if isinstance(n, ast.Import | ast.ImportFrom)),
         strings=[(n.lineno, n.value) for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)],
         attributes={n.attr for n in nodes if isinstance(n, ast.Attribute)},
+        fields=set(_fields(nodes)),
+        written=[(n.lineno, ast.unparse(n), n.attr) for n in _set_attributes(nodes) if not _is_own(n)],
+        mutable=[(n.name, len(_declared(n))) for n in nodes if isinstance(n, ast.ClassDef) and not _is_frozen(n)],
         reads=set(_read(nodes)),
         names=list(_given(nodes)),
         anys=sum(isinstance(n, ast.Name) and n.id == "Any" for n in nodes),
@@ -98,6 +107,32 @@ def _depth(node: ast.AST, depth: int = 0) -> int:
 
 def _public_methods(node: ast.ClassDef) -> int:
     return sum(isinstance(n, FUNCTION) and not n.name.startswith("_") for n in node.body)
+
+
+def _declared(node: ast.ClassDef) -> list[str]:
+    return [n.target.id for n in node.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)]
+
+
+def _is_frozen(node: ast.ClassDef) -> bool:
+    """Return whether nobody sets the fields of a class: it is frozen, or only declares what others have."""
+    words = [ast.unparse(one) for one in (*node.decorator_list, *node.keywords)]
+    bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+    return any("frozen=True" in one for one in words) or bool(bases & {"NamedTuple", "Protocol", "TypedDict"})
+
+
+def _set_attributes(nodes: list[ast.AST]) -> list[ast.Attribute]:
+    return [n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store | ast.Del)]
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def _fields(nodes: list[ast.AST]) -> Iterator[str]:
+    yield from (n.attr for n in _set_attributes(nodes) if _is_own(n))
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            yield from _declared(node)
 
 
 def _imported(nodes: list[ast.AST]) -> Iterator[str]:

@@ -50,7 +50,7 @@ SUCCESSORS = {
 }
 """Word, also in the plural -> its replacement."""
 LEFT = {
-    "hold": 89,  # locks, machines of `autohold`, conditions that hold, `hold` of a delayed message (API)
+    "hold": 87,  # locks, machines of `autohold`, conditions that hold, `hold` of a delayed message (API)
     "letter": 3,  # of the alphabet
     "posting": 10,
 }  # fmt: skip

@@ -61,7 +61,7 @@ def decide_queue(
                 queue = leave(queue, item, result_of(item), world, actions, report=not item.epilogue)
                 continue  # it left, so the items behind are based on what was ahead of it
         item = notify_of_wait(item, closing, world, actions)
-        _extend(item, base, permits)
+        base.extend(item, permits.twin(item) or item)
         remaining.append(item)
     return tidied(queue, remaining, world)
 
@@ -74,23 +74,6 @@ def _finished(item: Item, base: Base) -> bool:
     if item.problem:
         return True
     return item.buildset is not None and item.buildset.complete and not item.buildset.landing
-
-
-def _extend(item: Item, base: Base, permits: Permits) -> None:
-    """Add the item to the base of the items behind, which are tested as if it lands, unless it is failing."""
-    base.keys.update(item.keys)
-    base.live += item.live
-    # The items behind are no longer based on it: their buildsets have another base than this one, so they start again.
-    if item.failing:
-        base.failing.update(item.keys)
-        return
-    # A ref has nothing to merge, so it adds nothing to the chain.
-    if item.change.is_change:
-        base.chain.append(item)
-    base.items.append(permits.twin(item) or item)
-    if item.live and item.buildset is not None:
-        base.ahead = item.buildset.id
-        base.proposed = item.buildset.proposed
 
 
 def settle(state: State, world: World, actions: list[Action], idle: Idle = never_idle) -> State:

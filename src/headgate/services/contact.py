@@ -238,18 +238,22 @@ class ClaimContact:
     because otherwise the builds that it waits for might never get one."""
     begun: Callable[[], None] = lambda: None
     """Called when the build's first command is about to start."""
-    holds: Hold | None = None
-    """Holds the ended build if an autohold request matches it."""
     lost: list[StoreError] = field(default_factory=list)
     """Errors of the store that led to the cancellation of the build."""
     course: Course = NO_COURSE
     """Course of the build so far."""
     failing: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once it is certain that the build will fail, although it still runs."""
+    _autohold: Hold | None = None
+    """Holds the ended build if an autohold request matches it."""
     _semaphores: PlaybookSemaphores = field(init=False)
 
     def __post_init__(self) -> None:
         self._semaphores = PlaybookSemaphores(self.context, self.claim, self.limits, self.shared)
+
+    def begins(self, course: Course, autohold: Hold) -> None:
+        """Begin the course of the build, on machines that `autohold` holds if a request for that matches."""
+        self.course, self._autohold = course, autohold
 
     def fails(self) -> None:
         """Tell `tell_of_failure` that the build will fail."""
@@ -273,7 +277,7 @@ class ClaimContact:
     async def hold(self, result: str | None, directory: str, machines: Sequence[str]) -> str:
         """Keep the resources that the build used, if it is to be held; return a message about that, or an empty
         string."""
-        return await self.holds(result, directory, machines) if self.holds is not None else ""
+        return await self._autohold(result, directory, machines) if self._autohold is not None else ""
 
     async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
         """Report that the job is paused, and wait until it may continue."""

@@ -77,6 +77,10 @@ class PageAddress:
     url: str = ""
     """Without a trailing slash; empty if unknown."""
 
+    def learn(self, url: str) -> None:
+        """Take the address of the bound port, unless the settings name another one."""
+        self.url = self.url or url
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

@@ -109,7 +109,7 @@ class Executor:
 
     async def run(self, session: Session) -> None:
         context = self._context
-        self.membership.session = session
+        self.membership.begins(session)
 
         def owner() -> Owner:
             return Owner(context.settings.hostname, session.name, context.now_ms())
@@ -285,11 +285,11 @@ class Executor:
             async with nodes as ready:
                 if ready is None:
                     return BuildOutcome(build=spec.build, result="CANCELED")
-                contact.course = Course(_machines(ready), self._context.now_ms())
+                course = Course(_machines(ready), self._context.now_ms())
+                contact.begins(course, partial(self._holder.take, claim, ready))
                 async with self._permitted(contact, spec) as permitted:
                     outcome = BuildOutcome(build=spec.build, result="CANCELED")
                     if permitted:
-                        contact.holds = partial(self._holder.take, claim, ready)
                         outcome = await self._followed(ready, state, contact)
                     outcome = replace(outcome, course=contact.course)
         except NoNodes as none:

@@ -223,6 +223,10 @@ class Membership:
             data=self._facts,
         )
 
+    def begins(self, session: Session) -> None:
+        """Take part with this session."""
+        self.session, self.problem = session, ""
+
     async def _join(self, session: Session) -> None:
         """Join the registry; the session is then named after the component's entry."""
         context, record = self.context, self.record
@@ -230,14 +234,14 @@ class Membership:
         (entry,) = await context.store.commit([], [append])
         assert entry is not None, "an append answers with its entry"
         # Lock entries contain the session's name, so that pages can show which component holds a lock.
-        session.name = entry.path
+        session.rename(entry.path)
         # The component must not act on a mirror that lacks earlier members' writes.
         await context.mirror.ready()
         await context.mirror.reached(entry.path, entry.version)
         # The component's entry is visible now, so a scheduler that raises the format either sees it or announced the
         # format earlier.
         check_format(context)
-        self.session, self.problem = session, ""
+        self.begins(session)
         self.joined.set()
 
     async def _forget(self) -> None:

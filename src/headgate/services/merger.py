@@ -58,7 +58,7 @@ class Merger:
         self.membership = Membership(context, "merger", ComponentFacts(places=jobs_max), finishes=True)
 
     async def run(self, session: Session) -> None:
-        self.membership.session = session
+        self.membership.begins(session)
 
         def owner() -> Owner:
             return Owner(self._context.settings.hostname, session.name)

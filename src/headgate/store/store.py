@@ -55,6 +55,10 @@ class Session:
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     errands: set[asyncio.Task[Any]] = field(default_factory=set)  # results of several types
 
+    def rename(self, name: str) -> None:
+        """Take another name, as which the holder of locks is shown."""
+        self.name = name
+
     def check(self) -> None:
         if self.lost.is_set():
             raise types.SessionLost(f"the session of {self.name} has ended")

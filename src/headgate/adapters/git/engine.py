@@ -79,7 +79,7 @@ class GitEngine:
         # Open repositories take descriptors and memory, so the least recently used one is closed.
         if len(self._open) > OPEN_MAX:
             self._open.popitem(last=False)[1].rest()
-        known.remote.url = self._connections[connection].url(project)
+        known.remote.move(self._connections[connection].url(project))
         return known
 
     async def do(self, work: works.MergerWork) -> works.MergerAnswer:

@@ -111,8 +111,6 @@ class MirrorRepository:
         self._merging = merging or asyncio.Semaphore(1)
         self._merging_here = asyncio.Semaphore(MERGES_HERE_MAX)
         self.exclusive = Exclusive(path.with_name(f"{path.name}.lock"))
-        self.atomic = True
-        """Whether the remote can update several refs atomically; False once it has failed to do so."""
         self._fetching = Exclusive(path.with_name(f"{path.name}.fetch.lock"))
         self._making = asyncio.Lock()
         self._opened = Opened(path)

@@ -314,7 +314,7 @@ async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], hel
     todo = [group for group in todo if group]
     if not todo:
         return
-    if mirror.atomic:
+    if mirror.remote.atomic:
         try:
             await _push_once(mirror, [step for group in todo for step in group], "--atomic")
             return
@@ -326,10 +326,10 @@ async def _push(mirror: MirrorRepository, groups: Sequence[Sequence[_Step]], hel
             if "does not support --atomic" not in error.message:
                 raise
             # Only this process remembers it; after an upgrade of the server, a restart tries again.
-            mirror.atomic = False
+            mirror.remote.update_singly()
     for group in todo:
         # The failed lease of a held ref keeps the branch from moving only in an atomic push.
-        first = mirror.atomic and group is todo[0]
+        first = mirror.remote.atomic and group is todo[0]
         await _push_once(mirror, [*group, *held] if first else group, *(["--atomic"] if first else []))
 
 

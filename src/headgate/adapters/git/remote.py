@@ -181,6 +181,8 @@ class Remote:
         settings, with credentials that may be short-lived, before each command; it raises RemoteError. `forget`
         discards credentials that the server refuses."""
         self.url, self._access, self._forget = url, access, forget
+        self.atomic = True
+        """Whether the remote can update several refs atomically; False once it has failed to do so."""
         self._shut_s = 0.0
         """Time, by the loop's clock, until which credentials are not renewed again, because the server refused renewed
         ones."""
@@ -189,6 +191,14 @@ class Remote:
         self._heads: dict[str, str] = {}
         self._last_request = self._last_answered = 0
         """Number of the last request for the heads, and of the last request that the current `_heads` answer."""
+
+    def move(self, url: str) -> None:
+        """Read the repository at this URL from now on."""
+        self.url = url
+
+    def update_singly(self) -> None:
+        """Stop updating several refs atomically, which the remote cannot do."""
+        self.atomic = False
 
     async def refs(self, *names: str) -> dict[str, str]:
         """Return ref -> current commit (annotated tags: the tag object), for all refs, those with these names, or those

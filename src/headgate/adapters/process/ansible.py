@@ -63,7 +63,7 @@ class Playbooks:
         self._values: hostvars.Values | None = None
         local_hosts = [name for name, found in self._hosts.items() if found.get("ansible_connection") == "local"]
         self._facts = hostvars.FactCache((*local_hosts, hostvars.LOCALHOST))
-        workspace.contexts.known_hosts = self._known_hosts
+        workspace.contexts.know_hosts(self._known_hosts)
 
     @property
     def _inventory(self) -> AnsibleInventory:

@@ -109,7 +109,7 @@ class BuildContainers:
             await build(wanted, container, made, cell, workspace, log, cancel, limit_s)
             await run_to_end(asyncio.to_thread(layers.keep, given.key, made))
             await run_to_end(asyncio.to_thread(remove, made.parent))
-        container.image = layers.on(container.image, given.key, wanted.recipe.environment)
+        container.replace_image(layers.on(container.image, given.key, wanted.recipe.environment))
         log.say(f"The image built from {wanted.name} is {given.key[:12]}")
 
     async def works(self) -> bool:

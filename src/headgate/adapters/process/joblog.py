@@ -108,8 +108,12 @@ class JobLog:
         self.censor = Censor()
         """Removes the secrets that it knows from the log."""
         self.excerpt = Excerpt()
-        self.sieve: Callable[[list[bytes]], list[bytes]] = list
+        self._sieve: Callable[[list[bytes]], list[bytes]] = list
         """Receives all lines of output, even when the log is full; the lines that it returns are written."""
+
+    def sift(self, sieve: Callable[[list[bytes]], list[bytes]]) -> None:
+        """Pass all lines of output through `sieve` from now on."""
+        self._sieve = sieve
 
     def say(self, text: str) -> None:
         """Write a message of our own, line by line, even when the log is full."""
@@ -124,7 +128,7 @@ class JobLog:
             rest = self.censor.line(self._rest)  # the entire line: a secret may be where it is split
             lines.append(rest[:LINE_SIZE_MAX_BYTES])
             self._rest = rest[LINE_SIZE_MAX_BYTES:]
-        self._lines(self.sieve(lines))
+        self._lines(self._sieve(lines))
 
     def _lines(self, lines: list[bytes]) -> None:
         if not lines:
@@ -156,7 +160,7 @@ class JobLog:
     def _flush(self) -> None:
         if self._rest:
             rest, self._rest = self._rest, b""
-            self._lines(self.sieve([rest]))
+            self._lines(self._sieve([rest]))
 
     def close(self) -> None:
         try:

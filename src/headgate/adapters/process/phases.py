@@ -96,7 +96,7 @@ class Phases:
             self._early = EarlySigns(self.workspace.spec.job.failure_output, self.contact.fails)
         except PatternsTooLarge as large:
             raise BadPlaybook(f"job {self.workspace.spec.job.name} cannot run: {large}") from large
-        self.joblog.sieve = self._early.sift
+        self.joblog.sift(self._early.sift)
         self.output = joboutput.JobOutput(self.workspace.logs / joboutput.NAME, self.joblog.censor.value)
         self._hides(self.handed.sought)
 

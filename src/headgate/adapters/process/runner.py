@@ -292,7 +292,7 @@ class ProcessRunner:
                 return BuildOutcome(build=spec.build, result="CANCELED")
             hosts, ansible = prepared
             clusters = await of_nodes(self._keys, spec)
-            workspace.contexts.kubeconfig = kubeconfig(clusters)
+            workspace.contexts.access_clusters(kubeconfig(clusters))
             joblog.censor.learn(tokens(clusters))
             joblog.excerpt.censor.learn(tokens(clusters))
             secret = await handed(self._keys, spec)

@@ -327,7 +327,8 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
     app, works = await front(
         Paced(create_app(site, process.vitals), turns), settings, served, process.stack, process.stop, process.anew
     )
-    tls, process.servers = tls_of(settings), [*process.servers, *works]
+    process.servers.extend(works)
+    tls = tls_of(settings)
     pages = dashboards_of(settings)
     process.servers.append(
         serve(app, host, port, process.stop, bound, tls=tls, names=names, shared=True, dashboards=pages)

@@ -137,7 +137,7 @@ def _pages_announcer(process: Process) -> Callable[[int], None]:
     def bound(port: int) -> None:
         host = process.settings.get("web", "listen_address")
         pages = process.context.pages
-        pages.url = pages.url or f"{scheme(tls_of(process.settings))}://{host}:{port}"
+        pages.learn(f"{scheme(tls_of(process.settings))}://{host}:{port}")
         print(f"Headgate is running; its pages are at {pages.url}/", flush=True)
 
     return bound

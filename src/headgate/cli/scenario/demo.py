@@ -101,7 +101,7 @@ async def _gate(
     async with process(read(root / "headgate.conf"), stop) as system:
 
         def bound(port: int) -> None:
-            system.context.pages.url = f"http://127.0.0.1:{port}"
+            system.context.pages.learn(f"http://127.0.0.1:{port}")
             served.set()
 
         await add_everything(system, bound)

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from headgate.cli.terminal.text import CODES, ELLIPSIS, Style, Text
+from headgate.cli.terminal.text import CODES, ELLIPSIS, Style, Text, joined
 
 GAP = 2
 """Spaces between two columns of a table."""
@@ -96,14 +96,14 @@ def _shrunk(widths: list[int], room: int) -> list[int]:
 
 def _aligned(cells: Iterable[Text], widths: list[int]) -> Text:
     """Join cells into a line without trailing spaces."""
-    made, missing = Text(), 0
+    pieces, missing = list[Text](), 0
     for cell, width in zip(cells, widths, strict=False):
         # An empty cell only widens the gap, so that no line ends with spaces.
         if cell.pieces:
-            made.pieces += (*Text(" " * missing).pieces, *cell.pieces)
+            pieces += [Text(" " * missing), cell]
             missing = 0
         missing += max(0, width - cell.columns) + GAP
-    return made
+    return joined(pieces)
 
 
 class Terminal:

@@ -85,7 +85,7 @@ def loose(keys: Keys, what: str) -> Check:
     def see(value: Any, spot: ValueSpot) -> None:
         if not isinstance(value, Table):
             raise spot.wrong(f"must be a mapping, not {show(value)}")
-        spot.warnings += misspoken(value, keys, what)
+        spot.warnings.extend(misspoken(value, keys, what))
 
     return Check(f"{{{', '.join(keys)}}}", see, schema=lambda: {"type": "object"})
 
@@ -174,7 +174,10 @@ def any_of(checks: list[Check]) -> Check:
         # The driver is unknown here. Assume the one with the fewest complaints.
         least = min(accepted, key=len)
         unknown = any(wrong.name == UNKNOWN_WORD for wrong in least)
-        spot.warnings += [Wrong(f"{spot.what} {problem}", spot.line, UNKNOWN_WORD, "warning")] if unknown else least
+        if unknown:
+            spot.warn(problem, UNKNOWN_WORD)
+        else:
+            spot.warnings.extend(least)
 
     return (
         checks[0]

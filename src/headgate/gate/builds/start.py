@@ -52,6 +52,23 @@ class Base:
     _covered: int = 0
     _config: set[str] = field(default_factory=set)
 
+    def extend(self, item: Item, tester: Item) -> None:
+        """Add an item, whose changes `tester` tests. Items behind are tested as if it lands, unless it is failing."""
+        self.keys.update(item.keys)
+        self.live += item.live
+        # The items behind are no longer based on it: their buildsets have another base than this one, so they start
+        # again.
+        if item.failing:
+            self.failing.update(item.keys)
+            return
+        # A ref has nothing to merge, so it adds nothing to the chain.
+        if item.change.is_change:
+            self.chain.append(item)
+        self.items.append(tester)
+        if item.live and item.buildset is not None:
+            self.ahead = item.buildset.id
+            self.proposed = item.buildset.proposed
+
     def merges(self, world: World) -> list[MergeItem]:
         """Return the chain in the form of merge requests."""
         layout = world.layouts.landed

@@ -210,7 +210,7 @@ class LauncherTerm:
             self._book, self._pool, lease, launched=True, busy=assigning.taken | assigning.reserved
         )
         if choice.candidate is None:
-            assigning.taken |= choice.reserved
+            assigning.taken.update(choice.reserved)
             return
         given = await self._leasing.given(self._book, lease, choice.candidate, guards=[self._guard])
         # Another process wrote the leases; the next check reads them again.

@@ -116,7 +116,7 @@ class EtcdBackend:
         return types.Lease(f"{response.ID:016x}")
 
     async def keep_alive(self, lease: types.Lease) -> None:
-        self.traffic.pings += 1
+        self.traffic.pinged()
         channel, limit_s = await self._link.ready(), self._link.limit_s()
         try:
             async with asyncio.timeout(limit_s):
@@ -283,7 +283,7 @@ class Watch:
                 # A watch that has delivered events has worked, whatever its age.
                 if response.events:
                     self._begun_s = -math.inf
-                self._link.traffic.received_bytes += response.ByteSize()
+                self._link.traffic.received(response.ByteSize())
                 events += response.events
                 # All changes of one revision are yielded together, so the parts of a split response are joined first.
                 if response.fragment:

@@ -95,6 +95,14 @@ class EtcdTraffic:
     received_bytes: int = 0
     pings: int = 0
 
+    def pinged(self) -> None:
+        """Count a keep-alive."""
+        self.pings += 1
+
+    def received(self, size_bytes: int) -> None:
+        """Count an answer or a piece of a stream."""
+        self.received_bytes += size_bytes
+
 
 class EtcdLink:
     """Keep connections to all servers, and use one of them while it answers."""
@@ -144,7 +152,7 @@ class EtcdLink:
                         await asyncio.sleep(AGAIN_AFTER_S)
                         continue
                 raise self.translated(error) from error
-            self.traffic.received_bytes += response.ByteSize()
+            self.traffic.received(response.ByteSize())
             self.answered(channel)
             return response
 

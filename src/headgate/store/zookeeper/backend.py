@@ -255,10 +255,10 @@ class ZooKeeperBackend:
         if view is None:
             view = self._views[prefix] = View(self.address.chroot, prefix, self._seen, self._compare)
             self._keepers[prefix] = asyncio.ensure_future(view.run(self._session.connected))
-        view.users += 1
+        first = view.enter()
         try:
             # The first user loads the view; users that come in the meantime wait for that.
-            if view.users == 1:
+            if first:
                 await self._reading(view.ensure)
             else:
                 async with asyncio.timeout(ANSWER_S):
@@ -283,8 +283,7 @@ class ZooKeeperBackend:
             raise Unavailable(f"{self.address}: {view.prefix or '/'} was not read within {ANSWER_S} s") from None
 
     async def _leave(self, view: View) -> None:
-        view.users -= 1
-        if view.users or self._closed:
+        if not view.leave() or self._closed:
             return
         del self._views[view.prefix]
         await end(self._keepers.pop(view.prefix))

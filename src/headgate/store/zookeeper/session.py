@@ -167,8 +167,7 @@ class ZooKeeperSession:
             link = await attach(self.address, self.identity, self._traffic, self._on_event)
         except connection.ZooKeeperSessionExpired:
             # Only watches are lost with this session, and `attached` sets them again: leases have their own sessions.
-            self.identity.session, self.identity.password = 0, b"\x00" * 16
-            self.identity.timeout_ms = int(self.address.session_s * 1000)
+            self.identity.forget(int(self.address.session_s * 1000))
             raise connection.ZooKeeperConnectionLost(
                 "the session has expired; the next attempt begins a new one"
             ) from None

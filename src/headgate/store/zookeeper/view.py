@@ -43,7 +43,7 @@ class View:
     def __init__(self, chroot: str, prefix: str, seen: Seen, compare: Compare) -> None:
         """Make a view. `compare` makes the servers report, as events, what changed at or below nodes after a zxid."""
         self.prefix, self.tree = prefix, Tree()
-        self.users = 0
+        self._users = 0
         self.loaded = asyncio.Event()
         """Set when `tree` is complete for the first time."""
         self.current = False
@@ -62,6 +62,16 @@ class View:
         self._since = 0
         """While the watch is not set: zxid up to which every event was received."""
         self._stirred, self._calm = asyncio.Event(), asyncio.Event()
+
+    def enter(self) -> bool:
+        """Count another user, and return whether it is the only one."""
+        self._users += 1
+        return self._users == 1
+
+    def leave(self) -> bool:
+        """Count one user less, and return whether it was the last."""
+        self._users -= 1
+        return self._users == 0
 
     def covers(self, path: str) -> bool:
         return inside(path, self.prefix) if self.prefix else True

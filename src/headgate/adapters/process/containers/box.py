@@ -65,6 +65,10 @@ class Container:
     place: Path
     """Directory of the build for changes to the container's root file system; they last as long as the build."""
 
+    def replace_image(self, image: Image) -> None:
+        """Run on another image: a layer on the first one."""
+        self.image = image
+
     @property
     def owner(self) -> int:
         """Return the user id of the container's root on this machine."""

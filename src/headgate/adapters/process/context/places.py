@@ -67,11 +67,19 @@ class Contexts:
     """Create the contexts of one build below `root`, each before its first playbook."""
 
     root: Path
-    known_hosts: str = ""
+    _known_hosts: str = ""
     """Host keys of the build's machines, which each context gets initially, where a job's programs look for them."""
-    kubeconfig: bytes = b""
+    _kubeconfig: bytes = b""
     """Access to the clusters of the build's nodes, which each context gets initially; empty if there are none."""
     _known: dict[tuple[bool, frozenset[bytes]], PlaybookContext] = field(default_factory=dict)
+
+    def know_hosts(self, known_hosts: str) -> None:
+        """Take the host keys of the machines, before the first context."""
+        self._known_hosts = known_hosts
+
+    def access_clusters(self, kubeconfig: bytes) -> None:
+        """Take the access to the clusters, before the first context."""
+        self._kubeconfig = kubeconfig
 
     def of(self, book: Playbook) -> PlaybookContext:
         """Return the context of a playbook. Raise OSError."""
@@ -79,15 +87,15 @@ class Contexts:
         key = book.trusted, secrets
         if key not in self._known:
             name = f"{len(self._known) + 1}-{'trusted' if book.trusted else 'untrusted'}"
-            made = PlaybookContext(self.root / name, book.trusted, secrets, bool(self.kubeconfig))
+            made = PlaybookContext(self.root / name, book.trusted, secrets, bool(self._kubeconfig))
             for path in made.writable:
                 path.mkdir(parents=True)
-            if self.known_hosts:
+            if self._known_hosts:
                 (made.home / ".ssh").mkdir(mode=0o700)
-                (made.home / ".ssh/known_hosts").write_text(self.known_hosts)
-            if self.kubeconfig:
+                (made.home / ".ssh/known_hosts").write_text(self._known_hosts)
+            if self._kubeconfig:
                 made.kubeconfig.parent.mkdir(mode=0o700)
-                write_private(made.kubeconfig, self.kubeconfig)
+                write_private(made.kubeconfig, self._kubeconfig)
             self._known[key] = made
         return self._known[key]
 

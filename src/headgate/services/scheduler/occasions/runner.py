@@ -33,7 +33,7 @@ from headgate.services.context import LENGTHY_MAX, Context
 from headgate.services.orders import state_of
 from headgate.services.scheduler.turn import TurnPart, packed
 from headgate.store.store import Session
-from headgate.store.types import At, Delete, Put
+from headgate.store.types import At, Delete, Op, Put
 
 
 class LostOccasions:
@@ -270,14 +270,14 @@ class OccasionRunner:
             position = seen.position
             # Every part has the position after it, so that a crash between two commits repeats nothing; within one
             # commit, `packed` keeps only the last position.
-            piece = TurnPart([Put(path, encode(OccasionProgress(*bound.whose, *partition, position)))])
+            ops: list[Op] = [Put(path, encode(OccasionProgress(*bound.whose, *partition, position)))]
             if seen.occasion is not None and not discarding:
                 event = await self._event(bound, seen, seen.occasion, heads)
                 begun = Begun(*bound.whose, *partition, seen.occasion.id, context.now_ms())
-                piece.ops += [Put(self._place.occasions.begun.inside(event.id), encode(begun))]
-                piece.ops += stream.append(event)
+                ops += [Put(self._place.occasions.begun.inside(event.id), encode(begun))]
+                ops += stream.append(event)
                 begins += 1
-            pieces.append(piece)
+            pieces.append(TurnPart(ops))
         for commit in packed(pieces):
             written = await context.store.commit(commit.checks, commit.ops, guards=[guard])
             # `_open` counts in the mirror: without this wait, the next round would exceed the limits.

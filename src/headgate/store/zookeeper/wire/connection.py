@@ -57,6 +57,10 @@ class ZooKeeperSessionIdentity:
     zxid: int = 0
     """Newest state that was seen; a server that is behind it refuses the connection."""
 
+    def forget(self, timeout_ms: int) -> None:
+        """Forget the session, which has expired, so that the next connection begins one with this timeout."""
+        self.timeout_ms, self.session, self.password = timeout_ms, 0, b"\x00" * 16
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
