@@ -24,7 +24,7 @@ ELSEWHERE = {
 """Modules that set fields of other modules' classes, or fields of the same name of foreign classes, and which."""
 
 FIELDS_MAX = 15
-WIDE = {"NodeSurvey", "PartitionSharing", "Process", "Workspace"}
+WIDE = {"Process", "Workspace"}
 """Classes with more fields: add none."""
 
 

@@ -661,7 +661,7 @@ async def test_paused_resumed_and_sent_back(hands: QueueHarness) -> None:
     store = Store(hands.backend)
     await hands.until("both are processed", log.has(2))
     await steer(store, hands.app, QueuePartition("q"), paused=True)
-    await hands.until("it is told", lambda: worker.sharing and worker.sharing._controls.get(QueuePartition("q")))
+    await hands.until("it is told", lambda: worker.sharing and worker.sharing._now.controls.get(QueuePartition("q")))
     await hands.post("q", "c")
     await steer(store, hands.app, QueuePartition("q"), seek="")
     controls = hands.app.controls(QueuePartition("q")).path

@@ -32,7 +32,7 @@ def cancellation_times(*, leave_s: float, signal_s: float = 1e6, lost_s: float =
 
     async def main() -> None:
         lost, abort, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
-        sharing = PartitionSharing(None, None, SimpleNamespace(lost=lost), None, None, None, None, "here")
+        sharing = PartitionSharing(None, None, SimpleNamespace(lost=lost), None, None, None, None)
         sharing._runners["partition"] = (Runner(), asyncio.ensure_future(job()))
         loop.call_later(signal_s, abort.set)
         loop.call_later(lost_s, lost.set)

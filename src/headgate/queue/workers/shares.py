@@ -104,7 +104,7 @@ def _read(place: Address[R], entry: Entry) -> R | None:
         return None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WorkerScope:
     """State what this worker processes."""
 
@@ -116,6 +116,21 @@ class WorkerScope:
     """Whether the worker takes all partitions that it processes, regardless of other workers."""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerFacts:
+    """State what other workers, and commands, know of this one."""
+
+    host: str
+    scope: WorkerScope = field(default_factory=WorkerScope)
+    url: str = ""
+    was: tuple[str, ...] = ()
+    """Names of this worker in earlier sessions, which it has lost."""
+
+    def record(self, partitions: tuple[str, ...]) -> WorkerRecord:
+        """Return the record of the worker while it has these partitions."""
+        return WorkerRecord(partitions, self.host, self.scope.patterns, self.scope.manual, self.url, was=self.was)
+
+
 @dataclass(slots=True)
 class PartitionSharing:
     """Take part in the sharing for one session."""
@@ -125,17 +140,13 @@ class PartitionSharing:
     session: Session
     app: Application
     mirror: Mirror
-    choice: WorkerScope
     turn: DiscoveryTurn
-    host: str
-    url: str = ""
-    was: tuple[str, ...] = ()
-    """Names of this worker in earlier sessions, which it has lost."""
-    name: str = ""
+    facts: WorkerFacts
     _path: str = ""
+    """Path of the worker's record; empty before it has joined."""
     _runners: dict[QueuePartition, tuple[PartitionRunner, asyncio.Task[None]]] = field(default_factory=dict)
-    _controls: Mapping[QueuePartition, Control] = field(default_factory=dict)
-    _alive: frozenset[str] = frozenset()
+    _now: SharingView = field(default_factory=lambda: SharingView({}, {}, frozenset(), {}, frozenset()))
+    """What the last check saw."""
     _seen: set[QueuePartition] = field(default_factory=set)
     """Partitions whose owner entry was seen to name this worker."""
     _failed: dict[QueuePartition, float] = field(default_factory=dict)
@@ -144,14 +155,19 @@ class PartitionSharing:
     _unreadable: set[str] = field(default_factory=set)
     _stirred: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def name(self) -> str:
+        """Return the name of the worker in this session; empty before it has joined."""
+        return self._path.rpartition("/")[2]
+
     async def join(self) -> None:
         """Register among the workers."""
-        record = self._record(())
+        record = self.facts.record(())
         op = Append(self.app.workers.path, self.app.workers.encode(record), self.session.lease, WORKER_PREFIX)
         (entry,) = await self.store.commit([], [op])
         assert entry is not None, "an append answers with its entry"
-        self._path, self.name = entry.path, entry.path.rpartition("/")[2]
-        self.processor.works_as(f"{self.name} {self.host}")
+        self._path = entry.path
+        self.processor.works_as(f"{self.name} {self.facts.host}")
         await self.mirror.ready()
         # A mirror that does not show this worker yet would give it no share.
         await self.mirror.reached(entry.path, entry.version)
@@ -230,8 +246,7 @@ class PartitionSharing:
 
     def _steer(self, now: SharingView) -> None:
         self.turn.give(now.workers, self.name)
-        before, self._controls = self._controls, now.controls
-        self._alive = now.alive
+        before, self._now = self._now.controls, now
         for partition, (runner, _) in self._runners.items():
             if before.get(partition) != now.controls.get(partition):
                 runner.wake()
@@ -271,7 +286,7 @@ class PartitionSharing:
 
     def _share(self, now: SharingView) -> frozenset[QueuePartition]:
         """Return the partitions of the strands that this worker should own."""
-        only = {now.head(partition) for partition in self.choice.only}
+        only = {now.head(partition) for partition in self.facts.scope.only}
         able = {
             head
             for head in map(now.head, now.partitions)
@@ -279,7 +294,7 @@ class PartitionSharing:
             and (not only or head in only)
             and self.processor.routes.of(head.queue) is not None
         }
-        if not self.choice.manual:
+        if not self.facts.scope.manual:
             takers = {n: record.takes for n, record in now.workers.items() if not (record.manual or record.leaving)}
             heads = {now.head(partition) for partition in now.partitions if not partition.queue.startswith(RESERVED)}
             # All workers must compute from the same heads. Those that only this worker cannot process are removed
@@ -301,7 +316,9 @@ class PartitionSharing:
             if ownership.partition in self._runners:
                 continue
             rank = turns.of(priority_of(ownership.partition.number, priorities) - 1)
-            view = WorkerView(lambda partition: self._controls.get(partition, Control()), lambda: self._alive, rank)
+            view = WorkerView(
+                lambda partition: self._now.controls.get(partition, Control()), lambda: self._now.alive, rank
+            )
             runner = PartitionRunner(self.processor, ownership, route, view)
             task = asyncio.ensure_future(runner.run())
             task.add_done_callback(partial(self._ended, rank))
@@ -346,7 +363,7 @@ class PartitionSharing:
         shown = tuple(str(partition) for partition in sorted(self._runners))
         # The record only informs people; writing it at every check would wake the mirrors of all workers.
         if shown != self._shown:
-            value = self.app.workers.encode(self._record(shown))
+            value = self.app.workers.encode(self.facts.record(shown))
             await self.store.commit([], [Put(self._path, value, self.session.lease)])
             self._shown = shown
 
@@ -363,14 +380,11 @@ class PartitionSharing:
         """Announce that this worker leaves, so that others take its partitions immediately."""
         if not self._path:
             return
-        record = replace(self._record(self._shown), leaving=True)
+        record = replace(self.facts.record(self._shown), leaving=True)
         try:
             await self.store.commit([], [Put(self._path, self.app.workers.encode(record), self.session.lease)])
         except StoreError as error:
             log.info("cannot announce that this worker leaves (%s); others notice when it has left", error)
-
-    def _record(self, partitions: tuple[str, ...]) -> WorkerRecord:
-        return WorkerRecord(partitions, self.host, self.choice.patterns, self.choice.manual, self.url, was=self.was)
 
     def _say_once(self, text: str) -> None:
         if text not in self._unreadable:

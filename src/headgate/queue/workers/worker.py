@@ -17,7 +17,7 @@ from headgate.queue.workers.calls import JobExit, Stuck, log
 from headgate.queue.workers.discovery import DiscoveryTurn, discover
 from headgate.queue.workers.processor import MessageProcessor
 from headgate.queue.workers.progress import steer
-from headgate.queue.workers.shares import PartitionSharing, WorkerScope
+from headgate.queue.workers.shares import PartitionSharing, WorkerFacts, WorkerScope
 from headgate.queue.workers.storeless import LeaseWorker
 from headgate.queueing import progress as steps
 from headgate.queueing.ids import parse_last
@@ -78,9 +78,8 @@ class QueueWorker:
 
     async def _live(self, session: Session, stop: asyncio.Event, url: str) -> None:
         mirror, ended, turn = Mirror(self.store, self.app.path), asyncio.Event(), DiscoveryTurn()
-        sharing = PartitionSharing(
-            self.processor, self.store, session, self.app, mirror, self.choice, turn, self.host, url, self.was
-        )
+        facts = WorkerFacts(self.host, self.choice, url, self.was)
+        sharing = PartitionSharing(self.processor, self.store, session, self.app, mirror, turn, facts)
         self.sharing = sharing
         await run_until(
             ended,

@@ -21,7 +21,7 @@ OPEN_S = 60.0
 """Time between two such periods during which others may take the room."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NodeSurvey:
     """Hold the machines, requests and limits of one pass."""
 
