@@ -202,9 +202,9 @@ async def test_a_cloud_that_asks_for_patience_says_for_how_long(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     ground.faults.once(ground.throttled)
-    with pytest.raises(CloudUnavailable) as told:
+    with pytest.raises(CloudUnavailable) as raised:
         await made(driver, wanted)
-    assert told.value.after_s == 7
+    assert raised.value.after_s == 7
     ground.faults.once(ground.throttled, ground.makes)
     with pytest.raises(CloudUnavailable):
         await made(driver, wanted)
@@ -388,9 +388,9 @@ async def test_what_opens_the_account_is_in_no_log_and_no_error(
     texts = [repr(driver), repr(vars(driver))]
     for fault in (ground.refused, ground.throttled, ground.away, cut):
         ground.faults.once(fault, ground.makes)
-        with pytest.raises((CloudUnavailable, LaunchFailed, OverQuota)) as told:
+        with pytest.raises((CloudUnavailable, LaunchFailed, OverQuota)) as raised:
             await made(driver, wanted)
-        texts.append(repr(told.value))
+        texts.append(repr(raised.value))
     await made(driver, wanted)
     texts.append(caplog.text)
     assert not [secret for secret in ground.secrets for text in texts if secret in text]
@@ -405,6 +405,6 @@ async def test_a_server_that_repeats_what_it_was_sent_does_not_make_errors_tell_
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     ground.faults.always(_echo)
-    with pytest.raises((CloudUnavailable, LaunchFailed)) as told:
+    with pytest.raises((CloudUnavailable, LaunchFailed)) as raised:
         await made(driver, wanted)
-    assert not [secret for secret in ground.secrets if secret in str(told.value)]
+    assert not [secret for secret in ground.secrets if secret in str(raised.value)]

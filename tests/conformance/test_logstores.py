@@ -36,8 +36,8 @@ async def test_a_bucket_says_what_each_file_is(s3_server: str) -> None:
         httpx.AsyncClient() as client,
         client.stream("GET", sign(anybody, "GET", "b/a.html", timedelta(1))) as told,
     ):
-        said = told.headers
-    assert (said["content-type"], said["content-encoding"]) == ("text/html; charset=utf-8", "gzip")
+        headers = told.headers
+    assert (headers["content-type"], headers["content-encoding"]) == ("text/html; charset=utf-8", "gzip")
 
 
 async def test_a_server_that_is_away_and_a_bucket_that_is_none_are_errors_of_the_store(s3_server: str) -> None:

@@ -51,16 +51,16 @@ def test_an_approval_lands(headgate: Headgate) -> None:
     words = ("approve", "--project", "code/api", "--url", headgate.url, "--reason", "read\x1b[31m twice")
     assert say(headgate, *words, "one") == (0, f"Approved one of code/api: {commit}\n")
     wait_for("it lands", lambda: landed(headgate, commit))
-    told = "approve: master/one of code/api because read [31m twice  -> done\n"
+    text = "approve: master/one of code/api because read [31m twice  -> done\n"
     actions = ("actions", "--tenant", "example", "--url", headgate.url)
-    wait_for("what was done is history", lambda: told in say(headgate, *actions)[1])
+    wait_for("what was done is history", lambda: text in say(headgate, *actions)[1])
     proposed(headgate, "two", "b")
-    status, said = say(headgate, "approve", "--project", "code/api", "--url", "http://127.0.0.1:9", "two")
-    assert status == 0 and "Approved two of" in said and "Headgate did not record who approved: http://127." in said
-    status, said = say(headgate, "approve", "--project", "code/nothing", "one")
-    assert (status, said) == (1, "headgate: no tenant has the project 'code/nothing'\n")
-    status, said = say(headgate, "approve", "--project", "code/api", "nothing")
-    assert status == 1 and "there is no proposal nothing for master" in said
+    status, output = say(headgate, "approve", "--project", "code/api", "--url", "http://127.0.0.1:9", "two")
+    assert status == 0 and "Approved two of" in output and "Headgate did not record who approved: http://127." in output
+    status, output = say(headgate, "approve", "--project", "code/nothing", "one")
+    assert (status, output) == (1, "headgate: no tenant has the project 'code/nothing'\n")
+    status, output = say(headgate, "approve", "--project", "code/api", "nothing")
+    assert status == 1 and "there is no proposal nothing for master" in output
 
 
 @pytest.mark.long
@@ -76,34 +76,34 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
 
     _, second, third = (proposed(headgate, *words) for words in (("first", "HOLD"), ("second", "b"), ("third", "c")))
     for topic in ("first", "second", "third"):
-        status, said = gate("enqueue", topic)
-        assert status == 1 and f"{topic} is not approved, as pipeline gate requires" in said
+        status, output = gate("enqueue", topic)
+        assert status == 1 and f"{topic} is not approved, as pipeline gate requires" in output
         assert gate("enqueue", topic, "code/api", "--unapproved") == (0, f"{topic} of code/api is in gate.\n")
-    status, said = say(headgate, "status", "--url", headgate.url, "--once")
-    assert status == 0 and "gate  dependent, 3 items" in said
-    assert said.index("first") < said.index("second") < said.index("third")
+    status, output = say(headgate, "status", "--url", headgate.url, "--once")
+    assert status == 0 and "gate  dependent, 3 items" in output
+    assert output.index("first") < output.index("second") < output.index("third")
     assert say(headgate, "status", "--url", headgate.url)[0] == 0, "without a terminal it ends by itself"
-    status, said = gate("enqueue", "first")
-    assert status == 1 and "is already in the pipeline" in said
+    status, output = gate("enqueue", "first")
+    assert status == 1 and "is already in the pipeline" in output
     assert promote("third") == (0, "Now at the head of gate: git.example/code/api/master/third.\n")
     wait_for("it lands before those it overtook", lambda: landed(headgate, third))
     wait_for("the others are left", lambda: topics(headgate) == ["first", "second"])
     assert not landed(headgate, second)
     assert gate("dequeue", "first") == (0, "first of code/api was removed from gate.\n")
     wait_for("nobody is ahead any more", lambda: landed(headgate, second))
-    for status, said in (gate("dequeue", "first"), promote("first")):
-        assert status == 1 and "git.example/code/api/master/first" in said and "not in the pipeline" in said
+    for status, output in (gate("dequeue", "first"), promote("first")):
+        assert status == 1 and "git.example/code/api/master/first" in output and "not in the pipeline" in output
     for verb in ("enqueue", "dequeue"):
-        status, said = gate(verb, "first", "code/nothing")
-        assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
-    status, said = say(headgate, "actions", "--url", headgate.url, "--limit", "100")
+        status, output = gate(verb, "first", "code/nothing")
+        assert status == 1 and output.endswith("tenant example has no project 'code/nothing'\n")
+    status, output = say(headgate, "actions", "--url", headgate.url, "--limit", "100")
     assert status == 0
     for told in (
         "token from 127.0.0.1 enqueue-unapproved: third of code/api in gate because for third  -> done",
         "promote: git.example/code/api/master/third in gate  -> done",
         "enqueue: second of code/api in gate because for second  -> git.example/code/api/master/second is not approved",
     ):
-        assert told in said
+        assert told in output
 
 
 @pytest.mark.long
@@ -111,8 +111,8 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
     def does(*words: str) -> CommandResult:
         return say(headgate, *words, "--url", headgate.url)
 
-    status, said = does("close", "gate")
-    assert status == 2 and "--reason" in said
+    status, output = does("close", "gate")
+    assert status == 2 and "--reason" in output
     assert does("close", "--reason", "x")[0] == does("open", "gate", "--pipeline", "gate")[0] == 2, "named once"
     said_closed = "gate is closed: nothing lands until you run `headgate open gate`.\n"
     assert does("close", "gate", "--reason", "the release is cut") == (0, said_closed)
@@ -124,14 +124,14 @@ def test_a_closed_gate_stays_closed_whatever_dies(headgate: Headgate) -> None:
     headgate.kill()
     headgate.start()
     wait_for("it is there still", lambda: topics(headgate) == ["one"])
-    status, said = does("status", "--once")
-    assert status == 0 and "nothing lands: the pipeline gate was closed by token: the release is cut" in said
+    status, output = does("status", "--once")
+    assert status == 0 and "nothing lands: the pipeline gate was closed by token: the release is cut" in output
     assert headgate.repositories.head("code/api") == head
     assert does("open", "--pipeline", "gate") == (0, "gate is open.\n")
     wait_for("it lands", lambda: landed(headgate, commit))
     assert does("open", "gate")[1].endswith("the pipeline gate is not closed\n")
-    status, said = does("actions")
-    assert "close: the pipeline gate because the release is cut  -> done" in said
+    status, output = does("actions")
+    assert "close: the pipeline gate because the release is cut  -> done" in output
 
 
 @pytest.mark.long
@@ -147,14 +147,14 @@ def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
     (failed,) = wait_for("the second fails", lambda: builds("second", result="FAILURE"))
     (runs,) = wait_for("the first runs", lambda: builds("first"))
     rerun = ("rerun", "--url", headgate.url, "--reason", "the network was away")
-    status, said = say(headgate, *rerun, failed["uuid"])
-    assert (status, said) == (0, f"The job of the build {failed['uuid']} runs again.\n")
+    status, output = say(headgate, *rerun, failed["uuid"])
+    assert (status, output) == (0, f"The job of the build {failed['uuid']} runs again.\n")
     anew = wait_for("it is run anew", lambda: [b for b in builds("second") if b["attempt"] == 2])
     assert anew[0]["uuid"] != failed["uuid"] and topics(headgate) == ["first", "second"]
-    status, said = say(headgate, *rerun, failed["uuid"])
-    assert status == 1 and "no build" in said
-    status, said = say(headgate, *rerun, runs["uuid"])
-    assert status == 1 and "has ended" in said
+    status, output = say(headgate, *rerun, failed["uuid"])
+    assert status == 1 and "no build" in output
+    status, output = say(headgate, *rerun, runs["uuid"])
+    assert status == 1 and "has ended" in output
     wait_for("it is in the history", lambda: [b for b in builds("second") if b["uuid"] == failed["uuid"]])
     told = re.compile(f"rerun: build {failed['uuid']}: unit of second.* because the network was away  -> done")
     wait_for("what was done is history", lambda: told.search(say(headgate, "actions", "--url", headgate.url)[1]))
@@ -167,12 +167,12 @@ def test_configuration_is_read_anew(headgate: Headgate) -> None:
 
     assert reconfigure("--tenant", "example") == (0, "Reloading: all projects of example.\n")
     assert reconfigure("code/api", "config") == (0, "Reloading: code/api, config.\n")
-    status, said = reconfigure("code/nothing")
-    assert status == 1 and said.endswith("tenant example has no project 'code/nothing'\n")
+    status, output = reconfigure("code/nothing")
+    assert status == 1 and output.endswith("tenant example has no project 'code/nothing'\n")
     hidden = headgate.repositories.hub / "code" / "hidden"
     (headgate.repositories.hub / "code" / "api").rename(hidden)
-    status, said = reconfigure("code/api")
-    assert status == 1 and "git.example/code/api cannot be read: " in said, said
+    status, output = reconfigure("code/api")
+    assert status == 1 and "git.example/code/api cannot be read: " in output, output
     hidden.rename(headgate.repositories.hub / "code" / "api")
     assert reconfigure("code/api")[0] == 0
 
@@ -194,8 +194,8 @@ def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
     commit = headgate.repositories.propose("code/new", "one", {"a": "x\n"})
     wait_for("it is checked", lambda: headgate.repositories.note("code/new", commit))
     file.write_text("- tenant: [")
-    status, said = reconfigure()
-    assert status == 1 and "the previous one stays in effect" in said and "tenants.yaml" in said
+    status, output = reconfigure()
+    assert status == 1 and "the previous one stays in effect" in output and "tenants.yaml" in output
     (problem,) = headgate.get("/api/tenant/example/status")["problems"]
     assert problem["project"] == "the tenant file" and knows("code/new")
     file.write_text(before)
@@ -211,6 +211,6 @@ def test_nobody_answers(headgate: Headgate) -> None:
     assert headgate.stop() == 0
     change = ("--project", "code/api", "one")
     for words in (("enqueue", *GATE, *change), ("dequeue", *GATE, *change), ("promote", *GATE, "x"), ("status",)):
-        status, said = say(headgate, *words, "--url", headgate.url)
-        assert status == 75 and said.startswith(f"headgate: {headgate.url}/api/tenant"), said
-        assert "Headgate does not answer" in said and "is `headgate run` running?" in said
+        status, output = say(headgate, *words, "--url", headgate.url)
+        assert status == 75 and output.startswith(f"headgate: {headgate.url}/api/tenant"), output
+        assert "Headgate does not answer" in output and "is `headgate run` running?" in output

@@ -79,17 +79,17 @@ async def test_an_idle_page_asks_for_nothing_and_is_laid_out_when_its_clocks_tic
     site, url = served
     seen = await page.context.new_cdp_session(page)
     await seen.send("Performance.enable")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     await page.goto(f"{url}/")
     await expect(page.locator("#link")).to_have_text("live")
     await page.get_by_role("button", name="Unfold all").click()
     await expect(page.locator(".bar.known").first).to_be_attached()
-    before, drawn = len(asked), await layouts(seen)
+    before, drawn = len(requests), await layouts(seen)
     tag = (await site.shot("example")).tag
     await page.evaluate("new Promise((done) => setTimeout(done, 2200))")
     assert await layouts(seen) - drawn < 30, "bars move without: a phone has better things to do sixty times a second"
-    assert asked[before:] == [] and (await site.shot("example")).tag == tag
+    assert requests[before:] == [] and (await site.shot("example")).tag == tag
 
 
 @pytest.mark.long

@@ -122,8 +122,8 @@ def gate(tmp_path: Path, there: Dashboard) -> Iterator[Headgate]:
         repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
         repositories.create("code/api", {"README": "api\n"})
         repositories.create("code/lib", {"README": "lib\n"})
-        said = f"[auth people]\ndriver = OpenIDConnect\nissuer_id = {issuer}\nclient_id = gate\nrealm = us\n"
-        running = Headgate(repositories, PROTECTED, settings=SETTINGS + said)
+        section = f"[auth people]\ndriver = OpenIDConnect\nissuer_id = {issuer}\nclient_id = gate\nrealm = us\n"
+        running = Headgate(repositories, PROTECTED, settings=SETTINGS + section)
         running.start()
         yield running
         running.stop()

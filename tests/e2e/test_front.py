@@ -97,17 +97,17 @@ class Caller:
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode() if body is not None else None
         said = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         kind = {"Content-Type": "text/plain" if isinstance(body, str) else "application/json"} if data else {}
-        asked = Request(self._headgate.url + path, data, {**said, **kind, **headers}, method=method)
+        request = Request(self._headgate.url + path, data, {**said, **kind, **headers}, method=method)
         try:
-            with urlopen(asked, timeout=DEADLINE_S) as answer:
+            with urlopen(request, timeout=DEADLINE_S) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
         except HTTPError as refused:
             return refused.code, json.loads(refused.read() or b"null")
 
     def answers(self, count: int) -> list[dict[str, Any]]:
         def found() -> list[dict[str, Any]]:
-            status, said = self("GET", "/v1/queuey/answers?limit=100")
-            return said["messages"] if status == 200 and len(said["messages"]) >= count else []
+            status, answer = self("GET", "/v1/queuey/answers?limit=100")
+            return answer["messages"] if status == 200 and len(answer["messages"]) >= count else []
 
         return [json.loads(one["body"]) for one in wait_for(f"there are {count} answers", found)]
 
@@ -157,8 +157,8 @@ def test_one_process_one_port_and_one_token_for_gate_queues_and_inventory(headga
     (first,) = ann.answers(1)
     assert first["answers"]["id"] == posted["messages"][0]["key"] and first["result"] == "SUCCESS", first
     build = first["builds"][0]["build"]
-    told = (headgate.root / "state" / "logs" / build / "told").read_text()
-    assert told == f"{EVIL}|orders|api", "a message is text, and no template"
+    text = (headgate.root / "state" / "logs" / build / "told").read_text()
+    assert text == f"{EVIL}|orders|api", "a message is text, and no template"
 
     a_job_of_a_queue_holds_a_machine(headgate, ann, f"{address[1]}:{address[2]}")
     headgate.kill()

@@ -94,12 +94,12 @@ def server(tmp_path: Path) -> Iterator[Gitolite]:
         )
     found.run("setup", "-pk", str(tmp_path / "headgate.pub"))
     rc = found.home / ".gitolite.rc"
-    said = rc.read_text().replace("GIT_CONFIG_KEYS                 =>  '',", "")
+    text = rc.read_text().replace("GIT_CONFIG_KEYS                 =>  '',", "")
     begin = "%RC = (\n"
-    assert begin in said
+    assert begin in text
     for line in re.findall(r"`((?:LOCAL_CODE|GIT_CONFIG_KEYS) => .*?)`", PAGE):
-        said = said.replace(begin, f"{begin}    {line}\n")
-    rc.write_text(said)
+        text = text.replace(begin, f"{begin}    {line}\n")
+    rc.write_text(text)
     options = {"AuthorizedKeysFile": str(found.home / ".ssh/authorized_keys"), "SetEnv": f"HOME={found.home}"}
     with lab.server(**options) as found.port:
         (tmp_path / "hosts").write_text(f"[127.0.0.1]:{found.port} {lab.host_key}\n")

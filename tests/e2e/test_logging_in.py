@@ -37,8 +37,10 @@ def protected(tmp_path: Path) -> Iterator[Headgate]:
         repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": UNIT})
         repositories.create("code/api", {"README": "api\n"})
         repositories.create("code/lib", {"README": "lib\n"})
-        said = f"[auth people]\ndriver = OpenIDConnect\nissuer_id = {issuer}\nclient_id = gate\n"
-        settings = SETTINGS.replace("port = 0", f"port = {port}") + said + "scope = openid profile groups\nrealm = us\n"
+        section = f"[auth people]\ndriver = OpenIDConnect\nissuer_id = {issuer}\nclient_id = gate\n"
+        settings = (
+            SETTINGS.replace("port = 0", f"port = {port}") + section + "scope = openid profile groups\nrealm = us\n"
+        )
         running = Headgate(repositories, PROTECTED, settings=settings)
         running.start()
         yield running

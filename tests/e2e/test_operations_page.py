@@ -60,8 +60,8 @@ def keepers(root: Path) -> Iterator[list[int]]:
             here = {"/var/lib/zookeeper": str(home / "data"), "clientPort=2181": f"clientPort={ports[i]}"}
             (home / "zoo.cfg").write_text(put(block("tickTime"), {**peers, **here}) + "clientPortAddress=127.0.0.1\n")
             (home / "jaas.conf").write_text(block("Server {"))
-            said = put(block("JAVA_OPTS="), {"/etc/zookeeper/conf": str(home)}).partition('"')[2].rpartition('"')[0]
-            options = [*said.split(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+            text = put(block("JAVA_OPTS="), {"/etc/zookeeper/conf": str(home)}).partition('"')[2].rpartition('"')[0]
+            options = [*text.split(), "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
             options.append("-Dzookeeper.admin.enableServer=false")
             java = [*databases.ZOOKEEPER_JAVA, *databases.SMALL_HEAP, *options, "-cp", databases.ZOOKEEPER_JARS]
             programs.append(Program([*java, QUORUM, str(home / "zoo.cfg")], home))
@@ -74,9 +74,9 @@ def keepers(root: Path) -> Iterator[list[int]]:
 
 def serves(port: int) -> bool:
     try:
-        with socket.create_connection(("127.0.0.1", port), 1) as asked:
-            asked.sendall(b"srvr")
-            return b"Mode: " in asked.makefile("rb").read()
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.sendall(b"srvr")
+            return b"Mode: " in connection.makefile("rb").read()
     except OSError:
         return False
 

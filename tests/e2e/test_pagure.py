@@ -67,8 +67,8 @@ async def test_a_change_lands_at_pagure(tmp_path: Path) -> None:
             await until("the other is told", lambda: flags(pulls["bad"]).get("example/gate") == "failure")
             await until("the comment comes, too", lambda: "gate: failed" in pulls["bad"].comments[-1].text)
             assert pulls["bad"].status == "Open"
-            said = [one.text.split("**")[1] for one in pulls["bad"].comments if one.user.login == "headgate"]
-            assert said == ["check: failed", "gate: failed"]
+            messages = [one.text.split("**")[1] for one in pulls["bad"].comments if one.user.login == "headgate"]
+            assert messages == ["check: failed", "gate: failed"]
             assert not [one for one in pulls["good"].comments if one.text.startswith("**gate")]
             assert "no effect" not in headgate.log.read_text()
             tree = {entry.name for entry in hosts.opened(rocket)[hosts.heads(rocket)["main"]].tree}

@@ -30,8 +30,8 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
     repositories.create("config", {"zuul.yaml": pipelines, "jobs/unit": UNIT})
     for name in ("code/api", "code/lib"):
         repositories.create(name, {"README": "x\n"})
-        said = CliRunner().invoke(hook, ["--people", getuser(), str(repositories.hub / name)])
-        assert said.exit_code == 0, said.output
+        result = CliRunner().invoke(hook, ["--people", getuser(), str(repositories.hub / name)])
+        assert result.exit_code == 0, result.output
     settings = SETTINGS.replace("[connection local]", "[connection local]\napprovals = bound")
     running = Headgate(repositories, TENANTS, settings=settings)
     running.start()

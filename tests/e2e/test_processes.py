@@ -235,8 +235,8 @@ def test_work_moves_when_processes_die_are_paused_or_stop(cluster: Cluster) -> N
     for one in cluster.get("web", place):  # no executor is left
         assert f"testing {one['ref']['change']}" in cluster.log_of(one["uuid"]), cluster.log("web")
         assert one["log_url"].endswith(f"/t/example/logs/{one['uuid']}/")
-    said = "no executor is running: no builds run until one starts"
-    wait_for("it is said", lambda: said in cluster.headgate("components", "--url", cluster.url("web")))
+    text = "no executor is running: no builds run until one starts"
+    wait_for("it is said", lambda: text in cluster.headgate("components", "--url", cluster.url("web")))
 
 
 @pytest.mark.long
@@ -247,8 +247,8 @@ def test_an_unavailable_store_is_reported_and_waited_for(cluster: Cluster, serve
     server.program.kill()
     for name in ("e1", "s1", "web"):
         wait_for(f"{name} is not ready", lambda name=name: cluster.health(name)[0] == 503)
-    status, said = cluster.health("e1")
-    assert status == 503 and not said["store"]["reachable"] and said["store"]["error"]
+    status, output = cluster.health("e1")
+    assert status == 503 and not output["store"]["reachable"] and output["store"]["error"]
     (problem,) = wait_for("it is shown", lambda: cluster.get("web", "/api/tenant/example/status")["problems"])
     assert problem["project"] == "the store", "the pages say so, too"
     shown = cluster.headgate("components", "--url", cluster.url("web"))
@@ -259,8 +259,8 @@ def test_an_unavailable_store_is_reported_and_waited_for(cluster: Cluster, serve
     cluster.approve("after")
     wait_for("a change lands", lambda: cluster.landed("after"))
     token = cluster.token("s1")
-    asked = urllib.request.Request(cluster.url("s1") + "/metrics", headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(asked, timeout=DEADLINE_S) as answer:
+    request = urllib.request.Request(cluster.url("s1") + "/metrics", headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
         figures = answer.read().decode()
     assert re.search(r'outcome="(unavailable|given up)"', figures)
     for line in cluster.log("e1").splitlines():
@@ -289,8 +289,8 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None
 
     program.start()
     try:
-        status, said = wait_for("health says so", lambda: health() if health()[0] else None)
-        assert status == 503 and not said["store"]["reachable"] and f"127.0.0.1:{port}" in said["store"]["error"]
+        status, output = wait_for("health says so", lambda: health() if health()[0] else None)
+        assert status == 503 and not output["store"]["reachable"] and f"127.0.0.1:{port}" in output["store"]["error"]
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"http://127.0.0.1:{health_port}/api/components", timeout=DEADLINE_S)
         assert refused.value.code == 503 and "waiting for it" in json.load(refused.value)["description"]
@@ -327,11 +327,11 @@ def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_pa
             cluster.release.touch()
             wait_for("it lands", lambda: cluster.landed("held"))
             for one in asked:
-                said = b""
+                data = b""
                 while piece := one.recv(65_536):
-                    said += piece
+                    data += piece
                 one.close()
-                assert b"RESULT: SUCCESS" in said
+                assert b"RESULT: SUCCESS" in data
             cluster.programs["elsewhere"].stop()
             assert "RESULT: SUCCESS" in cluster.log_of(build)
         finally:
@@ -343,9 +343,9 @@ def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_pa
 def _finger(cluster: Cluster, name: str, build: str) -> socket.socket:
     """Run a client that has requested the log of a build."""
     found = wait_for("finger is served", lambda: re.search(r"over finger at port (\d+)", cluster.log(name)))
-    asked = socket.create_connection(("127.0.0.1", int(found[1])), timeout=DEADLINE_S)
-    asked.sendall(f"{build}\n".encode())
-    return asked
+    connection = socket.create_connection(("127.0.0.1", int(found[1])), timeout=DEADLINE_S)
+    connection.sendall(f"{build}\n".encode())
+    return connection
 
 
 def _both(cluster: Cluster) -> list[dict[str, Any]]:

@@ -112,16 +112,16 @@ def test_in_check_what_is_needed_gets_a_newer_patchset(headgate: Headgate) -> No
     upper = repositories.propose(API, "upper", {"SLOW": "x\n"}, message="upper\n\nDepends-On: code/api/master/lower")
     wait_for("it is tested on what it needs", lambda: running(headgate, "upper", "check"))
     repositories.propose(API, "lower", {"lower2": "x\n"})
-    told = note(headgate, upper, "Headgate (check)")
-    assert "SUCCESS" in told, "it ended on the newer one alone, on which its job does not wait for ever"
+    text = note(headgate, upper, "Headgate (check)")
+    assert "SUCCESS" in text, "it ended on the newer one alone, on which its job does not wait for ever"
 
 
 @pytest.mark.long
 def test_what_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
     repositories = headgate.repositories
     upper = repositories.propose(API, "upper", {"a": "x\n"}, message="upper\n\nDepends-On: code/lib/master/lower")
-    told = note(headgate, upper, "Headgate (check)", "SUCCESS")
-    assert "code/lib/master/lower: there is no such change; it is ignored until it is proposed" in told
+    text = note(headgate, upper, "Headgate (check)", "SUCCESS")
+    assert "code/lib/master/lower: there is no such change; it is ignored until it is proposed" in text
     repositories.propose("code/lib", "lower", {"b": "x\n"})
     wait_for("it is tested anew, on it", lambda: "no such change" not in repositories.note(API, upper))
     repositories.approve(API, "upper")
@@ -152,8 +152,8 @@ def test_another_try(headgate: Headgate) -> None:
     repositories.approve(API, "one")
     note(headgate, commit, "Headgate (gate)", "could not be landed")
     hook.unlink()
-    status, said = say(headgate, "approve", "--url", headgate.url, "--project", API, "one")
-    assert (status, said) == (0, f"one of {API} was already approved; Headgate tests it again: {commit}\n")
+    status, output = say(headgate, "approve", "--url", headgate.url, "--project", API, "one")
+    assert (status, output) == (0, f"one of {API} was already approved; Headgate tests it again: {commit}\n")
     note(headgate, commit, "Landed on master")
     other = repositories.propose(API, "two", {"b": "x\n"})
     note(headgate, other, "Headgate (check)", "SUCCESS")

@@ -128,8 +128,8 @@ def test_tags_start_a_pipeline_whose_result_is_reported(headgate: Headgate) -> N
     push(headgate, "HEAD:refs/heads/stable")
     tag(repositories, "v1", "-m", "One.")
     annotated = run_git("rev-parse", "refs/tags/v1", at=repositories.hub / API)
-    said = note(headgate, first, "Headgate (release, refs/tags/v1):", "Build succeeded", "- stable")
-    assert "before" not in said
+    text = note(headgate, first, "Headgate (release, refs/tags/v1):", "Build succeeded", "- stable")
+    assert "before" not in text
     (one,) = wait_for("the history has it", lambda: ended(headgate, "release", "refs/tags/v1"))
     assert (one["refs"][0]["newrev"], one["refs"][0]["branch"], one["refs"][0]["change"]) == (annotated, None, None)
     told = log(headgate, one)
@@ -138,10 +138,10 @@ def test_tags_start_a_pipeline_whose_result_is_reported(headgate: Headgate) -> N
 
     second = commit(headgate, {"more": "x\n"})
     tag(repositories, "light")  # of a commit that is in no branch
-    said = note(headgate, second, "Headgate (release, refs/tags/light):", "Build succeeded")
-    assert "- stable" not in said.partition("refs/tags/light")[2]
+    text = note(headgate, second, "Headgate (release, refs/tags/light):", "Build succeeded")
+    assert "- stable" not in text.partition("refs/tags/light")[2]
     tag(repositories, "v1")  # moved, and lightweight now
-    said = note(headgate, second, "Headgate (release, refs/tags/v1):")
+    text = note(headgate, second, "Headgate (release, refs/tags/v1):")
     two = wait_for("it ran again", lambda: ended(headgate, "release", "refs/tags/v1")[1:])
     assert f"new={second} old={annotated}" in log(headgate, two[0])
     push(headgate, ":refs/tags/v1")
@@ -172,13 +172,13 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
         f"refs/heads/master of {API} is in post.\n",
     )
     note(headgate, head, "Headgate (post, refs/heads/master):", "Build succeeded")
-    status, said = refs(headgate, "enqueue", "refs/tags/v9")
-    assert status == 1 and f"{API} has no ref 'refs/tags/v9'" in said
-    status, said = refs(headgate, "enqueue", "v9")
-    assert status == 1 and "it must be a full ref name, such as refs/tags/v1" in said
-    status, said = refs(headgate, "enqueue", "refs/tags/before", "--parameter", "where=nowhere", "--parameter", "x=1")
-    assert status == 1 and "where: the value must be a selection from here, there" in said
-    assert "x: there is no such parameter" in said
+    status, output = refs(headgate, "enqueue", "refs/tags/v9")
+    assert status == 1 and f"{API} has no ref 'refs/tags/v9'" in output
+    status, output = refs(headgate, "enqueue", "v9")
+    assert status == 1 and "it must be a full ref name, such as refs/tags/v1" in output
+    status, output = refs(headgate, "enqueue", "refs/tags/before", "--parameter", "where=nowhere", "--parameter", "x=1")
+    assert status == 1 and "where: the value must be a selection from here, there" in output
+    assert "x: there is no such parameter" in output
     assert refs(headgate, "enqueue", "refs/tags/before", "--parameter", "where=there")[0] == 0
     (one,) = wait_for("it ran", lambda: ended(headgate, "release", "refs/tags/before"))
     assert one["result"] == "SUCCESS"
@@ -192,14 +192,14 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
     tag(repositories, "held")
     wait_for("it runs", lambda: [j for i in headgate.items("release") for j in i["jobs"] if j["running"]])
     note(headgate, held, "Starting release jobs.")
-    status, said = refs(headgate, "enqueue", "refs/tags/held")
-    assert status == 1 and "is already in the pipeline" in said
+    status, output = refs(headgate, "enqueue", "refs/tags/held")
+    assert status == 1 and "is already in the pipeline" in output
     assert refs(headgate, "dequeue", "refs/tags/held") == (0, f"refs/tags/held of {API} was removed from release.\n")
     note(headgate, held, "Headgate (release, refs/tags/held):", "Build canceled.")
-    status, said = refs(headgate, "dequeue", "refs/tags/held")
-    assert status == 1 and "refs/tags/held is not in the pipeline" in said
-    status, said = say(headgate, "actions", "--url", headgate.url, "--limit", "100")
-    assert "dequeue: refs/tags/held of code/api in release" in said
+    status, output = refs(headgate, "dequeue", "refs/tags/held")
+    assert status == 1 and "refs/tags/held is not in the pipeline" in output
+    status, output = say(headgate, "actions", "--url", headgate.url, "--limit", "100")
+    assert "dequeue: refs/tags/held of code/api in release" in output
 
 
 @pytest.mark.long

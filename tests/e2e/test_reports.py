@@ -131,8 +131,8 @@ def test_reports_arrive_by_mail_and_webhook_whatever_was_unavailable(tmp_path: P
             ),
         )
         assert mail["waiting"] == 2 and f"127.0.0.1:{port}" in mail["problem"]
-        status, said = say(headgate, "reports", "list", "--url", headgate.url)
-        assert status == 0 and "mail: 2 reports wait" in said and "hook: nothing waits" in said
+        status, output = say(headgate, "reports", "list", "--url", headgate.url)
+        assert status == 0 and "mail: 2 reports wait" in output and "hook: nothing waits" in output
         controller = Controller(box, hostname="127.0.0.1", port=port)
         controller.start()
         assert say(headgate, "reports", "retry", "--url", headgate.url, "mail")[0] == 0

@@ -48,11 +48,13 @@ def gate(tmp_path: Path) -> Iterator[Headgate]:
         code = "".join(f"def number_{n}():\n    return {n}\n\n" for n in range(40))
         repositories.create("code/api", {"README": "api\n", "numbers.py": code, "gone.txt": "old\n", "moved.txt": code})
         repositories.create("code/lib", {"README": "lib\n"})
-        said = f"[auth people]\ndriver = OpenIDConnect\nissuer_id = {issuer}\nclient_id = gate\nuid_claim = sub\n"
+        section = f"[auth people]\ndriver = OpenIDConnect\nissuer_id = {issuer}\nclient_id = gate\nuid_claim = sub\n"
         settings = SETTINGS.replace("port = 0", f"port = {port}").replace(
             "baseurl = hub", "baseurl = hub\npeople = people"
         )
-        running = Headgate(repositories, OPEN, settings=settings + said + "scope = openid profile groups\nrealm = us\n")
+        running = Headgate(
+            repositories, OPEN, settings=settings + section + "scope = openid profile groups\nrealm = us\n"
+        )
         running.start()
         yield running
         running.stop()

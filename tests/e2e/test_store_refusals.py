@@ -204,10 +204,10 @@ def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, addre
         ]
         for program, told in begun:
             wait_for(f"{told}: it ends", lambda: not program.running)  # noqa: B023 - called here
-            said = program.log.read_text()
-            assert program.process is not None and program.process.returncode, said
-            assert program.process.returncode == REFUSED or "store" in program.command, said
-            assert re.search(told, said), said
-            _quiet(said)
+            text = program.log.read_text()
+            assert program.process is not None and program.process.returncode, text
+            assert program.process.returncode == REFUSED or "store" in program.command, text
+            assert re.search(told, text), text
+            _quiet(text)
             assert not (program.directory / "file").exists()
     assert [asyncio.run(_everything(url)) for url in (addresses.newer, addresses.taken)] == before

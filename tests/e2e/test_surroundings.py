@@ -41,8 +41,8 @@ def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
     file = tmp_path / "state" / name
     file.parent.mkdir()
     file.write_bytes(JUNK)
-    status, said = run(tmp_path, SETTINGS)
-    assert status == 78 and str(file) in said and "move it away" in said
+    status, output = run(tmp_path, SETTINGS)
+    assert status == 78 and str(file) in output and "move it away" in output
     assert file.read_bytes() == JUNK
 
 
@@ -61,16 +61,16 @@ def test_a_damaged_file_is_not_touched(tmp_path: Path, name: str) -> None:
 )
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, settings: str, words: list[str]) -> None:
     (tmp_path / "file").write_text("no directory\n")
-    status, said = run(tmp_path, settings)
-    assert status == 78 and all(word in said for word in words), said
+    status, output = run(tmp_path, settings)
+    assert status == 78 and all(word in output for word in words), output
 
 
 @pytest.mark.long
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        status, said = run(tmp_path, SETTINGS.replace("port = 0", f"port = {port}"))
-    assert status == 78 and f"[web]: cannot listen on 127.0.0.1:{port}" in said and "set port" in said
+        status, output = run(tmp_path, SETTINGS.replace("port = 0", f"port = {port}"))
+    assert status == 78 and f"[web]: cannot listen on 127.0.0.1:{port}" in output and "set port" in output
 
 
 @pytest.mark.long
@@ -78,8 +78,8 @@ def test_a_second_headgate_on_the_same_store_is_refused(tmp_path: Path) -> None:
     first = start(tmp_path, [HEADGATE, "run"], SETTINGS)
     try:
         wait_for("the first runs", lambda: "pages are at" in (tmp_path / "log").read_text())
-        status, said = run(tmp_path, SETTINGS)
-        assert status == 78 and f"in use by process {first.pid}" in said
+        status, output = run(tmp_path, SETTINGS)
+        assert status == 78 and f"in use by process {first.pid}" in output
     finally:
         end(first)
 

@@ -30,7 +30,7 @@ async def freeze(kind: str, fleet: Fleet) -> str:
         victim.freeze()
         await until("its session is over", partial(_away, backend, victim), every_s=LOOK_S)
         await slow(SESSION_S / 4)  # others take over
-        said = len(victim.program.log.read_text())
+        count = len(victim.program.log.read_text())
         others = [component for component in fleet.components if component is not victim]
         for other in others:
             other.freeze()
@@ -40,7 +40,7 @@ async def freeze(kind: str, fleet: Fleet) -> str:
             for other in others:
                 other.thaw()
         assert not late, f"{victim.name} wrote although its session was over: {late}"
-        assert NOTICED in victim.program.log.read_text()[said:], fleet.log(victim)
+        assert NOTICED in victim.program.log.read_text()[count:], fleet.log(victim)
         return f"{'a commit' if caught else 'nothing'} under way; none took effect late"
     finally:
         for line in victim.lines:

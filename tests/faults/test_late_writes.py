@@ -68,8 +68,8 @@ async def test_what_was_on_its_way_when_the_session_ended_is_refused(
                 await until("what was withheld has come", lambda: not line.withheld)
                 victim.signal(signal.SIGCONT)
                 await until("the process has ended", lambda: not victim.running)
-                told = victim.log.read_text()
-                assert REFUSED in told or NOTICED in told, told
+                text = victim.log.read_text()
+                assert REFUSED in text or NOTICED in text, text
                 after = await store.list(PLACE)
         finally:
             victim.kill()

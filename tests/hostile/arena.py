@@ -66,9 +66,9 @@ LAND_S = 300.0
 def _is_known(url: str, token: str) -> bool:
     """Return whether an invalid ref is reported as invalid."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    asked = urllib.request.Request(url, b'{"pipeline": "check", "change": "none"}', headers)
+    request = urllib.request.Request(url, b'{"pipeline": "check", "change": "none"}', headers)
     try:
-        with urllib.request.urlopen(asked, timeout=DEADLINE_S):
+        with urllib.request.urlopen(request, timeout=DEADLINE_S):
             return True
     except urllib.error.HTTPError as error:
         return error.code != 503

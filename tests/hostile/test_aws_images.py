@@ -40,11 +40,11 @@ async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted
         ec2.has_image(Name="import-ami-1", BlockDeviceMappings=mapping, Tags=other),
         ec2.has_image(Name="a copy", BlockDeviceMappings=mapping, Tags=tags),
     }
-    told = await sent(images, one, file)
-    assert set(ec2.images) == {*foreign, *theirs, told.external_id}
+    upload = await sent(images, one, file)
+    assert set(ec2.images) == {*foreign, *theirs, upload.external_id}
     listed = [found for found in await images.listed(one.provider) if found.tags[SYSTEM_TAG] == "ours"]
     assert not (foreign | {shared}) & {found.id for found in listed}, "the hunter would delete them"
-    for state in ({"image": min(foreign)}, dict(told.state)):
+    for state in ({"image": min(foreign)}, dict(upload.state)):
         try:
             await gone(images, one, state)
         except LaunchFailed as error:
@@ -89,7 +89,7 @@ async def test_a_file_that_aws_does_not_take_is_not_sent(
     with pytest.raises(LaunchFailed, match=message):
         await sent(images, one, file)
     assert await images.withdraw(one, {}) and ground.objects() == {}
-    assert not [asked for asked in ground.faults.requests if asked.method == "PUT"]
+    assert not [received for received in ground.faults.requests if received.method == "PUT"]
 
 
 @pytest.mark.long
@@ -99,15 +99,15 @@ async def test_tags_say_whose_it_is_whatever_else_they_say(
     one = wanted(ground)
     many = {f"n{number}": "x" * 300 for number in range(60)}
     one = replace(one, tags={**many, "é": "\n", **one.tags})
-    told = await sent(images, one, file)
-    (tags, _) = ground.ours()[told.external_id]
+    upload = await sent(images, one, file)
+    (tags, _) = ground.ours()[upload.external_id]
     assert (tags[SYSTEM_TAG], tags[UPLOAD_TAG], len(tags)) == ("ours", one.upload, 45)
     one = wanted(ground)
     one = replace(one, tags={"aws:reserved": "x", **one.tags})
     with pytest.raises(LaunchFailed, match="aws:"):
         await sent(images, one, file)
     await gone(images, one)
-    assert set(ground.ours()) == {told.external_id}
+    assert set(ground.ours()) == {upload.external_id}
 
 
 @pytest.mark.long
@@ -122,8 +122,8 @@ async def test_an_object_that_is_not_what_was_built_is_sent_anew(
     await images.send(evil, {}, path)
     await images.under_way[0]
     assert isinstance(step := await images.send(one, {}, None), Sending) and step.lacks_file
-    told = await sent(images, one, file)
-    (disk,) = ground.ec2.images[told.external_id]["BlockDeviceMappings"]
+    upload = await sent(images, one, file)
+    (disk,) = ground.ec2.images[upload.external_id]["BlockDeviceMappings"]
     assert ground.ec2.contents[disk["Ebs"]["SnapshotId"]] == one.sha256
 
 
@@ -150,6 +150,6 @@ async def test_an_answer_of_the_bucket_that_makes_no_sense_is_no_answer(
             await images.send(one, {}, None)
             await asyncio.wait(images.under_way)
     ground.faults.mend()
-    told = await sent(images, one, file)
-    assert set(ground.ours()) == {told.external_id} and len(arguments(ground, "ImportSnapshot")) == 1
+    upload = await sent(images, one, file)
+    assert set(ground.ours()) == {upload.external_id} and len(arguments(ground, "ImportSnapshot")) == 1
     assert not [asked for asked in ground.faults.requests if call(asked) == "CancelImportTask"]

@@ -38,11 +38,11 @@ TENANT = """
 @contextmanager
 def served(answers: dict[str, tuple[int, bytes, dict[str, str]]]) -> Iterator[tuple[str, list[str]]]:
     """Provide a server's address, and the requests that it received."""
-    asked = list[str]()
+    requests = list[str]()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requests.append(self.path)
             status, body, headers = answers.get(self.path, (404, b"", {}))
             self.send_response(status)
             for name, value in headers.items():
@@ -57,7 +57,7 @@ def served(answers: dict[str, tuple[int, bytes, dict[str, str]]]) -> Iterator[tu
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", requests
     finally:
         server.shutdown()
         server.server_close()

@@ -134,18 +134,18 @@ async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(h
 
 
 async def test_buttons_of_others_and_runs_that_say_nothing_cost_no_call(here: Ground) -> None:
-    said = '{"tenant":"acme","pipeline":"gate","change":"1","event":"e"}'
+    text = '{"tenant":"acme","pipeline":"gate","change":"1","event":"e"}'
     opened(here)
     await here.hub.mail.delivered()
     other = here.hub.app("other")
     for app, external_id, identifier in (
-        (other, said, "abort"),
-        (here.app, said, "deploy"),
+        (other, text, "abort"),
+        (here.app, text, "deploy"),
         (here.app, "", "abort"),
         (here.app, "[1]", "abort"),
-        (here.app, said.replace('"1"', '"1/../2"'), "abort"),
-        (here.app, said.replace('"e"', '""'), "abort"),
-        (here.app, said.replace('"acme"', "7"), "abort"),
+        (here.app, text.replace('"1"', '"1/../2"'), "abort"),
+        (here.app, text.replace('"e"', '""'), "abort"),
+        (here.app, text.replace('"acme"', "7"), "abort"),
     ):
         run = CheckRun(next(here.hub.world.ids), "acme/gate", here.repository.pulls[1].head_sha, app)
         run.external_id, run.details_url, run.started_s = external_id, "https://gate.example.org", 1.0

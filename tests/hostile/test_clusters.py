@@ -68,7 +68,7 @@ async def test_an_executor_without_keys_says_why_it_cannot_run_such_a_build(tmp_
 async def test_messages_of_a_cluster_are_one_short_printable_line(tmp_path: Path) -> None:
     async with kubernetes(tmp_path / "cluster", plain=True) as cluster:
         driver = driver_of(cluster)
-        with pytest.raises(LaunchFailed) as told:
+        with pytest.raises(LaunchFailed) as raised:
             await made(driver, pod({"containers": [{"name": "main", "image": "\x1b[2J\n" + "x" * 1_000_000}]}))
         await driver.close()
-    assert str(told.value).isprintable() and len(str(told.value)) < 2_000
+    assert str(raised.value).isprintable() and len(str(raised.value)) < 2_000

@@ -57,8 +57,8 @@ async def test_no_machine_reaches_this_one_another_one_or_more_than_its_own(here
         ours = [f"{guest.subnet(0)[1]}:{port}", f"{two.host['ansible_host']}:22"]
 
         async def attack(patience_s: int) -> tuple[int, str]:
-            said = ATTACK.replace("ADDRESSES", " ".join(ours)).replace("PATIENCE_S", str(patience_s))
-            return await here.ssh(one, said)
+            content = ATTACK.replace("ADDRESSES", " ".join(ours)).replace("PATIENCE_S", str(patience_s))
+            return await here.ssh(one, content)
 
         status, text = await attack(PATIENCE_S[0])
         assert status == 0 and text.splitlines()[-1] == "DONE" and "REACHED" not in text, text

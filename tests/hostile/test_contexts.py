@@ -142,9 +142,9 @@ def test_nothing_that_an_untrusted_playbook_leaves_runs_in_a_trusted_one(tmp_pat
     library = {"roles/announce/tasks/main.yaml": ROLE % "the library"}
     with Arena(tmp_path, config=SITE, files=shadow, others={"config": plays, "code/lib": library}) as arena:
         commit = arena.propose(ATTACKER, "steal", {"zuul.yaml": OWN, "plant": PLANT, "steals": STEALS})
-        told = arena.note_section(ATTACKER, commit, "check")
+        note = arena.note_section(ATTACKER, commit, "check")
         loot = stolen(arena, "attack")
-        assert "planted in" in loot and "Build succeeded" in told, told + loot
+        assert "planted in" in loot and "Build succeeded" in note, note + loot
         assert "reported with 1 secret by the library" in loot and "observed by the library" in loot, loot
         assert TOKEN not in loot and "attacker" not in loot and "SEEN" not in loot and "RAN" not in loot, loot
         assert arena.neighbours_land() > 0

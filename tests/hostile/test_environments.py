@@ -41,9 +41,9 @@ async def test_a_job_reads_the_ansible_that_it_asks_for_and_changes_nothing_of_i
     bench = Bench(tmp_path, "bwrap", ansible=here, hidden=(tmp_path / "state",))
     job = {"run": (bench.script("x.yaml", "- hosts: all\n"),), "ansible_version": "9", "ansible_is_named": True}
     outcome = await bench.start(**job)
-    said = [line.partition(" | ")[2] for line in bench.log.splitlines()]
-    assert outcome.result == "SUCCESS" and "READS" in said, bench.log
-    assert not [line for line in said if line.startswith(("PLANTED", "WRITTEN", "REMOVED", "OPENED", "SEES"))]
+    lines = [line.partition(" | ")[2] for line in bench.log.splitlines()]
+    assert outcome.result == "SUCCESS" and "READS" in lines, bench.log
+    assert not [line for line in lines if line.startswith(("PLANTED", "WRITTEN", "REMOVED", "OPENED", "SEES"))]
     assert program.read_text() == text and (place / MARK).exists() and here.find("9") is not None
     assert {one.name for one in here.root.iterdir()} == {place.name, other.name}
     await bench.runner.close()

@@ -76,16 +76,16 @@ secret_key_file = {bucket}
         arena.note_section(ATTACKER, commit, "check")
         arena.neighbours_land()
         log = arena.job_log("example", "attack")
-    said = [line.partition(" | ")[2] for line in log.splitlines()]
-    assert "AGENT none" in said
-    assert not [line for line in said if line.startswith(("FOUND", "READ", "SOCKET", "PLANTED"))], log
+    lines = [line.partition(" | ")[2] for line in log.splitlines()]
+    assert "AGENT none" in lines
+    assert not [line for line in lines if line.startswith(("FOUND", "READ", "SOCKET", "PLANTED"))], log
     own = {str(path) for path in (root / "state",)}  # the path to the build's own directory
-    assert {line.removeprefix("SEEN ") for line in said if line.startswith("SEEN")} <= own | {"/proc/kcore"}
+    assert {line.removeprefix("SEEN ") for line in lines if line.startswith("SEEN")} <= own | {"/proc/kcore"}
     way = {path.parts[1] for path in (root, Path(sys.prefix), Path(sys.base_prefix))}
-    assert {line.removeprefix("ROOT ") for line in said if line.startswith("ROOT")} <= ALLOWED_BELOW_ROOT | way
-    users = [line.removeprefix("USER ").split(":")[0] for line in said if line.startswith("USER")]
+    assert {line.removeprefix("ROOT ") for line in lines if line.startswith("ROOT")} <= ALLOWED_BELOW_ROOT | way
+    users = [line.removeprefix("USER ").split(":")[0] for line in lines if line.startswith("USER")]
     assert len(users) <= 3 and {"root", "nobody"} <= set(users)
-    assert not [line for line in said if line.startswith("ENVIRON") and TREASURE in line]
+    assert not [line for line in lines if line.startswith("ENVIRON") and TREASURE in line]
 
 
 CALLS = """#!/usr/bin/env python3

@@ -64,8 +64,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 async def test_no_address_in_a_footer_ends_a_look_or_leads_elsewhere(here: Ground) -> None:
-    said = {"server": "127.0.0.1", "user": "gate", "password": "secret"}
-    server = Server.of("gerrit", said)
+    section = {"server": "127.0.0.1", "user": "gate", "password": "secret"}
+    server = Server.of("gerrit", section)
     looker = Looker(GerritRest(httpx.AsyncClient(), server), server, lambda: 0)
     message = "Title\n\n" + "\n".join(f"Depends-On: {text}" for text in ODD)
     for of_url in (here.forge.named, looker.named):
@@ -117,14 +117,14 @@ async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_bei
 async def test_what_is_moved_to_another_branch_after_its_test_does_not_land_there(here: Ground) -> None:
     here.bob.push(here.repository, "release", {"a.txt": "1\n"})
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.ada.edit(pull, base="release")
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "now targets release" in done.why
     assert not pull.merged
     here.bob.push(here.repository, "release", {"a.txt": "2\n"}, merges=pull.head_sha)
     assert pull.merged
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded), "merged by hand into another branch it has not landed on this one"
 
 
@@ -282,9 +282,9 @@ async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_pat
 async def test_what_a_forge_says_of_a_push_that_it_refuses_tells_no_token(here: Ground, tmp_path: Path) -> None:
     """Its message appears on the change; here it comes from the git server, with everything that git knows of the
     address."""
-    said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "land": "push"}
+    section = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "land": "push"}
     (tmp_path / "app.pem").write_text(here.hub.keys[here.app.id])
-    connected = connect(DriverOptions("hub", said, tmp_path, lambda: engine, lambda: int(time.time() * 1000)))
+    connected = connect(DriverOptions("hub", section, tmp_path, lambda: engine, lambda: int(time.time() * 1000)))
     engine = GitEngine(tmp_path / "pushing", {"hub": connected.git})
     here.app.permissions["contents"] = "read"
     pull = opened(here)

@@ -127,16 +127,16 @@ async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
         here.ada.edit(pull, base="release")
         return await whole(method, key, path, body)
 
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)
-    assert await here.forge.land(*asked) == MergeLanded(differs=True)
+    assert await here.forge.land(*landing) == MergeLanded(differs=True)
     assert pull.merged
 
 
 async def test_a_review_in_our_words_is_not_ours(here: Ground) -> None:
     pull = opened(here)
-    said = outbox_message(pull, "failure", how={"review": "request-changes", "comment": False})
-    here.eve.review(pull, "COMMENT", f"<!-- headgate {said.report.id} -->")
-    await here.forge.report(said)
-    await here.forge.report(said)
+    message = outbox_message(pull, "failure", how={"review": "request-changes", "comment": False})
+    here.eve.review(pull, "COMMENT", f"<!-- headgate {message.report.id} -->")
+    await here.forge.report(message)
+    await here.forge.report(message)
     assert [one.state for one in pull.reviews] == ["COMMENT", "REQUEST_CHANGES"]

@@ -37,8 +37,8 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
 
 def signed(body: bytes, at_s: float, key: bytes = KEY) -> dict[str, str]:
     mac = hmac.new(key, f"id-1.{int(at_s)}.".encode() + body, hashlib.sha256).digest()
-    said = {"webhook-id": "id-1", "webhook-timestamp": str(int(at_s))}
-    return {**said, "webhook-signature": f"v1,{b64encode(mac).decode()}"}
+    headers = {"webhook-id": "id-1", "webhook-timestamp": str(int(at_s))}
+    return {**headers, "webhook-signature": f"v1,{b64encode(mac).decode()}"}
 
 
 async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: Ground) -> None:
@@ -82,8 +82,8 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
             assert isinstance(found, Hint)
             here.forge.stir(found)
         await gate.until(lambda: "one" in gate.answered)
-        asked = len(here.hub.server.log) - before
-    assert asked <= 2 * 3, "what waits while it is looked is one look"
+        count = len(here.hub.server.log) - before
+    assert count <= 2 * 3, "what waits while it is looked is one look"
     assert gate.reported.count("gl_merge_request.opened") == 1
 
 
@@ -115,8 +115,8 @@ async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
         await here.settled()
         assert gate.reported.count("gl_merge_request.comment") == 100
         assert not any(starts(event) for event in gate.events)
-        asked = [call for call in here.hub.server.log if call.template.endswith("/members/all/{user}")]
-        assert len(asked) <= 2, "of ada and eve"
+        requests = [call for call in here.hub.server.log if call.template.endswith("/members/all/{user}")]
+        assert len(requests) <= 2, "of ada and eve"
         here.ada.comment(one, "recheck")
         await here.settled()
         assert [starts(event) for event in gate.events].count(True) == 1

@@ -117,8 +117,8 @@ async def visitor(tmp_path: Path) -> AsyncIterator[Visitor]:
     ran = gate(tmp_path, repositories.hub, MemoryBackend(), TENANT_FILE, recording=history, now_ms=clock.now_ms)
     with pretending() as provider:
         async with ran as running, running.context.store.session("web") as session:
-            said = {"driver": "OpenIDConnect", "issuer_id": provider.issuer, "client_id": GATE}
-            realm = Realm(authenticator("people", said, Path("headgate.conf")), "us")
+            section = {"driver": "OpenIDConnect", "issuer_id": provider.issuer, "client_id": GATE}
+            realm = Realm(authenticator("people", section, Path("headgate.conf")), "us")
             assert realm.authenticator.provider is not None
             realm.authenticator.provider.patience_s = DEADLINE_S
             rules = Rules(file.rules, file.roles, file.api_root)
@@ -262,8 +262,8 @@ async def test_a_provider_that_is_away_slow_or_verbose_delays_nobody(visitor: Vi
     provider.going.clear()
     stranger = visitor.another()
     begun = asyncio.ensure_future(visitor.comes_back(await visitor.begins()))
-    asked = {"Authorization": f"Bearer {provider.token(kid='new')}"}
-    waits = asyncio.ensure_future(stranger.get(STATUS, headers=asked))
+    headers = {"Authorization": f"Bearer {provider.token(kid='new')}"}
+    waits = asyncio.ensure_future(stranger.get(STATUS, headers=headers))
     assert await visitor.is_somebody() and not begun.done(), "others are answered meanwhile"
     provider.keys.append(jwk(KEY, "new"))
     provider.going.set()
@@ -274,8 +274,8 @@ async def test_a_provider_that_is_away_slow_or_verbose_delays_nobody(visitor: Vi
     moment = known.now_s()
     known.now_s = lambda: moment
     for n in range(20):
-        asked = {"Authorization": f"Bearer {provider.token(kid=f'unknown-{n}')}"}
-        assert (await stranger.get(STATUS, headers=asked)).status_code == 401
+        headers = {"Authorization": f"Bearer {provider.token(kid=f'unknown-{n}')}"}
+        assert (await stranger.get(STATUS, headers=headers)).status_code == 401
     assert provider.requested.count("/jwks") - before <= 1, "it is not asked for each"
     await stranger.aclose()
 
@@ -350,8 +350,8 @@ async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor
 
 async def socket_of(visitor: Visitor, origin: str, csrf: str, token: str | None = None) -> list[dict[str, Any]]:
     """Return what a socket that follows a log receives."""
-    said = json.dumps({"uuid": "a" * 32, "logfile": "console.log", "csrf": csrf, "token": token})
-    received = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": said}])
+    text = json.dumps({"uuid": "a" * 32, "logfile": "console.log", "csrf": csrf, "token": token})
+    received = iter([{"type": "websocket.connect"}, {"type": "websocket.receive", "text": text}])
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

@@ -266,6 +266,6 @@ async def test_who_waits_for_a_limit_of_its_own_keeps_nothing_from_others(simula
     assert await simulated.answered("first") == ""
     await simulated.ask("small", "small", "small", "small", id="greedy")
     await asyncio.sleep(60)
-    asked = NodeRequest("other", "t", "blue", "b", "job", (("n0", "small"),), "host", requested_ms=2_000_000_000)
-    await simulated.context.store.commit([], [simulated.context.map.nodes.requests("other").record.put(asked)])
+    request = NodeRequest("other", "t", "blue", "b", "job", (("n0", "small"),), "host", requested_ms=2_000_000_000)
+    await simulated.context.store.commit([], [simulated.context.map.nodes.requests("other").record.put(request)])
     assert await simulated.answered("other", 200.0) == ""

@@ -56,8 +56,8 @@ def test_merges_crafted_to_be_slow_delay_nobody(tmp_path: Path) -> None:
         run_git("commit", "-q", "-m", "Conflicts", at=work)
         run_git("push", "-q", "origin", "HEAD:refs/for/master/conflicts", at=work)
         arena.neighbours_land()
-        told = arena.note_section(ATTACKER, run_git("rev-parse", "HEAD", at=work), "check")
-        assert "conflicts in: d0/f0, " in told and f"and {CONFLICTS - 50} more" in told and len(told) < 5_000
+        note = arena.note_section(ATTACKER, run_git("rev-parse", "HEAD", at=work), "check")
+        assert "conflicts in: d0/f0, " in note and f"and {CONFLICTS - 50} more" in note and len(note) < 5_000
         arena.neighbours_land()
 
 

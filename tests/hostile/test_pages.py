@@ -215,14 +215,14 @@ async def left(site: Site) -> str:
 async def test_artifacts_are_shown_and_do_nothing(served: tuple[Site, str], page: Page) -> None:
     site, url = served
     uuid = await left(site)
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
     await page.goto(f"{url}/t/example/build/{uuid}")
     names = page.locator(".preview summary")
     await expect(page.locator("#link")).to_have_text("complete")
     told = [await names.nth(n).get_attribute("aria-label") for n in range(await names.count())]
     assert {f"Preview of {name}" for name in ("climbs", "elsewhere", "runs", "directory")}.isdisjoint(told)
-    assert not [one for one in asked if one.endswith(("report.html", "notes.txt"))], "they are asked for once wanted"
+    assert not [one for one in requests if one.endswith(("report.html", "notes.txt"))], "they are asked for once wanted"
     for name in ("page", "text", "drawing", "gone"):
         await page.get_by_label(f"Preview of {name}", exact=True).click()
     frame = page.locator(".preview iframe")
@@ -236,7 +236,7 @@ async def test_artifacts_are_shown_and_do_nothing(served: tuple[Site, str], page
     await expect(page.locator(".preview", has_text="no longer available")).to_be_visible()
     assert "ran" not in await frame.content_frame.locator("body").inner_text()
     assert await page.title() != "hacked" and page.url.endswith(f"/build/{uuid}")
-    assert not [one for one in asked if "/status" in one or "/enqueue" in one or "elsewhere" in one], asked
+    assert not [one for one in requests if "/status" in one or "/enqueue" in one or "elsewhere" in one], requests
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

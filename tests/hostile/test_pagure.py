@@ -148,18 +148,18 @@ async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
             here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
         return await whole(method, key, path, body)
 
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)
-    assert await here.forge.land(*asked) == MergeLanded(differs=True)
+    assert await here.forge.land(*landing) == MergeLanded(differs=True)
     assert pull.status == "Merged"
 
 
 async def test_a_comment_in_our_words_is_not_ours(here: Ground) -> None:
-    pull, said = opened(here), "Oh no"
-    told = outbox_message(pull, "failure", said)
-    await here.forge.report(told)
+    pull, text = opened(here), "Oh no"
+    message = outbox_message(pull, "failure", text)
+    await here.forge.report(message)
     copied = pull.comments.pop().text
     here.eve.comment(pull, copied)
-    await here.forge.report(told)
-    await here.forge.report(told)
+    await here.forge.report(message)
+    await here.forge.report(message)
     assert [one.user.login for one in pull.comments] == ["eve", "headgate"]

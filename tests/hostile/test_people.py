@@ -26,8 +26,8 @@ def repositories(tmp_path: Path) -> Repositories:
 @pytest.fixture
 def bound(repositories: Repositories) -> Repositories:
     """Install the rules that bind names; Headgate pushes as `headgate`."""
-    said = CliRunner().invoke(hook, ["--people", "headgate", str(repositories.hub / "code")])
-    assert said.exit_code == 0, said.output
+    result = CliRunner().invoke(hook, ["--people", "headgate", str(repositories.hub / "code")])
+    assert result.exit_code == 0, result.output
     return repositories
 
 

@@ -105,10 +105,10 @@ async def test_a_provider_that_answers_what_none_should_is_away_and_says_why() -
     with answering(answers) as issuer, pytest.raises(ProviderAway, match="compressed"):
         await IdentityProvider(issuer, GATE, patience_s=DEADLINE_S).published()
     with pretending() as found:
-        whole = json.loads(found.answer("/.well-known/openid-configuration"))
+        document = json.loads(found.answer("/.well-known/openid-configuration"))
         for place in ("https://x/\x01", "https://\ud800/", f"https://{'a' * 70_000}/", "http://10.0.0.1/", 7):
             for name in ("jwks_uri", "token_endpoint", "issuer"):
-                found.answers["/.well-known/openid-configuration"] = json.dumps({**whole, name: place}).encode()
+                found.answers["/.well-known/openid-configuration"] = json.dumps({**document, name: place}).encode()
                 provider, _ = of(found)
                 with pytest.raises(ProviderAway) as away:
                     await provider.published()

@@ -40,9 +40,9 @@ def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
         ]
         files = {"zuul.yaml": json.dumps(own), "jobs/attack": WARNS.replace("LIES", json.dumps(f"careful{lies}"))}
         commit = arena.propose(ATTACKER, "lies", files)
-        told = arena.note_section(ATTACKER, commit, "check")
+        section = arena.note_section(ATTACKER, commit, "check")
         note = arena.repositories.note(ATTACKER, commit)
-        assert "Build succeeded" in told and "careful" in told, note
+        assert "Build succeeded" in section and "careful" in section, note
         waiting = arena.propose("code/lib", "waiting", {"waiting": "x\n"}, NEEDS)
         arena.note_section("code/lib", waiting, "check")
         arena.repositories.abandon(ATTACKER, "lies")
@@ -79,8 +79,8 @@ def test_json_of_a_command_moves_no_cursor_and_is_unchanged(tmp_path: Path) -> N
     place = ("--tenant", "example", "--project", "code/api", "--pipeline", "check")
     found = json.loads(says("freeze", *place, "--json"))
     assert f'"v{HIDDEN}"' in json.dumps(found, ensure_ascii=False)
-    told = json.loads(says("explain", "job", "odd", *place, "--json"))
-    assert f"v{HIDDEN}" in json.dumps(told, ensure_ascii=False)
+    document = json.loads(says("explain", "job", "odd", *place, "--json"))
+    assert f"v{HIDDEN}" in json.dumps(document, ensure_ascii=False)
     for name, escape in (("a\\0b", "a\\x00b"), ("a\\u009bb", "a\\x9bb"), ("a\\eb", "a\\x1bb")):
         text = f'- job: {{name: "{name}", run: jobs/unit}}\n- project: {{check: {{jobs: ["{name}"]}}}}\n'
         repositories.write("code/api", {"zuul.yaml": text})

@@ -69,13 +69,13 @@ def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> N
         shown += [f"/t/other/logs/{build}/{name}" for name in ("job-output.txt", "info", "x/info", "authorizations")]
         shown += ["/t/other/feed.atom", "/api/tenant/other//status", "/api/tenant/%6fther/status", *OF_ALL]
         for path in shown:
-            status, said = read(url + path)
-            assert status in (401, 404) and b"unit" not in said and b"other/app" not in said, (path, status, said)
+            status, answer = read(url + path)
+            assert status in (401, 404) and b"unit" not in answer and b"other/app" not in answer, (path, status, answer)
             if status == 404:
-                assert path in ("/api/tenant/other//status",), (path, said)
+                assert path in ("/api/tenant/other//status",), (path, answer)
         for path in ("/health", "/api/tenants"):
-            status, said = read(url + path)
-            assert status == 200 and b"other" not in said, (path, said)
+            status, answer = read(url + path)
+            assert status == 200 and b"other" not in answer, (path, answer)
         for path in (
             f"/api/tenant/other/build/{build}",
             f"/t/other/logs/{build}/job-output.txt",
@@ -86,7 +86,7 @@ def test_a_private_tenant_is_seen_by_nobody_without_a_token(tmp_path: Path) -> N
         assert b'"other"' in read(f"{url}/api/tenants", token)[1]
         assert read(f"{url}/api/tenant/example/status")[0] == 200, "what is for everybody is so still"
         assert read(f"{url}/api/tenant/other/info")[0] == 200, "it tells that a token is needed"
-        status, said = read(f"{url}/t/example/logs/{build}/job-output.txt")
+        status, answer = read(f"{url}/t/example/logs/{build}/job-output.txt")
         assert status == 404, "by the name of another tenant, neither"
         followed(f"{url}/t/other/logs/{build}/job-output.txt", (tmp_path / "state/token").read_text().strip())
         cross_site_requests(url, token)
@@ -167,8 +167,8 @@ def test_the_port_of_an_executor_shows_logs_to_the_fleet_alone(tmp_path: Path) -
                 assert read(cluster.url("e1") + path, headers)[0] == 401, (path, proof)
         kept = cluster.get("web", f"/api/tenant/example/build/{build}/logs")
         (log,) = (file for file in kept if file["path"] == "job-output.txt")
-        status, said = read(cluster.url("web") + log["url"])
-        assert status == 200 and b"testing first" in said, "the web is of the fleet"
+        status, answer = read(cluster.url("web") + log["url"])
+        assert status == 200 and b"testing first" in answer, "the web is of the fleet"
         own = {"Authorization": f"Bearer {cluster.token('e1')}"}
         assert read(f"{cluster.url('e1')}/logs/{build}/job-output.txt", own)[0] == 200
         assert read(f"{cluster.url('e1')}/health/live")[0] == 200

@@ -65,8 +65,10 @@ def test_topics_that_cannot_be_taken_are_named_and_dequeue_nothing(tmp_path: Pat
             topic = "/".join(("a", "b", "c")[levels % 3] * levels)
             run_git("push", "-q", "origin", f"{head}:refs/for/master/l{levels}/{topic}", at=work)
         run_git("push", "-q", "origin", *(f"{head}:refs/for/master/{topic}" for topic in ODD), at=work)
-        told = wait_for_problem(arena, "a topic has at most 20 levels and 200 bytes", "characters that cannot be shown")
-        assert not any(char in told for topic in ODD for char in topic if not char.isprintable())
+        problem = wait_for_problem(
+            arena, "a topic has at most 20 levels and 200 bytes", "characters that cannot be shown"
+        )
+        assert not any(char in problem for topic in ODD for char in topic if not char.isprintable())
         for number, topic in enumerate(HARMLESS):
             commit = arena.propose(ATTACKER, topic, {f"file{number}": "x\n"})
         assert "Build succeeded" in arena.note_section(ATTACKER, commit, "check")

@@ -52,8 +52,8 @@ BY_NAME = PIPELINES.replace("approved: true", "approvals: {count: 1, of: [ann, a
 
 
 def token(who: str, *groups: str) -> dict[str, str]:
-    said = {"iss": "issuer", "aud": "headgate", "sub": who, "iat": time.time(), "exp": time.time() + 86_400}
-    return {"Authorization": f"Bearer {jwt.encode({**said, 'groups': groups}, SECRET, 'HS256')}"}
+    claims = {"iss": "issuer", "aud": "headgate", "sub": who, "iat": time.time(), "exp": time.time() + 86_400}
+    return {"Authorization": f"Bearer {jwt.encode({**claims, 'groups': groups}, SECRET, 'HS256')}"}
 
 
 ANN, ADA, BOB, EVE = token("ann", "approvers"), token("ada", "approvers"), token("bob", "members"), token("eve")
@@ -118,8 +118,8 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         CliRunner().invoke(hook, ["--people", getpass.getuser(), str(repositories.hub / "code" / "api")])
     known = {"local": Connection("local", "git.example", bound=bound)}
     file = parse_tenant_file(TENANT_FILE, "tenants.yaml", known)
-    said = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
-    realm = Realm(authenticator("people", said, Path("headgate.conf")), "people")
+    section = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
+    realm = Realm(authenticator("people", section, Path("headgate.conf")), "people")
     access = Access("operator", [realm], lambda: Rules(file.rules, file.roles, file.api_root))
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
     async with (
@@ -195,8 +195,8 @@ def many_remarks(root: Path, bare: Path, commit: str) -> None:
     with open(note, "w") as file:
         file.writelines(f'{{"id":"{n}","who":"eve"}}\n' for n in range(1_000_000))
     blob = run_git("hash-object", "-w", str(note), at=bare)
-    said = f"100644 blob {blob}\t{commit}\n"
-    made = subprocess.run(["git", "mktree"], cwd=bare, input=said, text=True, capture_output=True, check=True)
+    text = f"100644 blob {blob}\t{commit}\n"
+    made = subprocess.run(["git", "mktree"], cwd=bare, input=text, text=True, capture_output=True, check=True)
     run_git("update-ref", NOTES, run_git("commit-tree", "-m", "x", made.stdout.strip(), at=bare), at=bare)
 
 

@@ -68,8 +68,8 @@ def test_secret_data_is_for_those_that_depend_on_it_and_opens_no_other_secret(tm
         forged = json.dumps({"!encrypted/pkcs1-oaep": encrypted(arena)})
         files = {"zuul.yaml": OWN, "forges": FORGES, "looks": LOOKS, "uses": USES, "encrypted.json": forged}
         commit = arena.propose(ATTACKER, "steal", files)
-        told = arena.note_section(ATTACKER, commit, "check")
-        assert "Build succeeded" in told, told + arena.log
+        note = arena.note_section(ATTACKER, commit, "check")
+        assert "Build succeeded" in note, note + arena.log
         logs = {name: arena.job_log("example", name) for name in ("guarded", "forger", "loose", "beside", "child")}
         assert f"| has {len(TOKEN)}" in logs["child"], "whoever depends on it has it, as in Zuul"
         assert "| looked" in logs["loose"] and "| looked" in logs["beside"]
@@ -77,7 +77,7 @@ def test_secret_data_is_for_those_that_depend_on_it_and_opens_no_other_secret(tm
         for name, log in logs.items():
             assert not any(word in log for word in (TOKEN, OWNED, "FOUND", "| RAN")), f"{name}: {log}"
         pages = [json.dumps(arena.headgate.get(f"/api/tenant/example/{page}")) for page in PAGES]
-        assert "guarded" in pages[0] and TOKEN not in "".join((*pages, told))
+        assert "guarded" in pages[0] and TOKEN not in "".join((*pages, note))
         assert arena.neighbours_land() > 0
     for kept in (tmp_path / "state").rglob("*"):
         assert not kept.is_file() or TOKEN.encode() not in kept.read_bytes(), kept

@@ -92,8 +92,8 @@ async def test_a_page_that_a_job_made_is_shown_and_does_nothing(kind: str) -> No
     assert "script-src" not in policy and "unsafe-eval" not in policy
     if kind.startswith("text/javascript"):  # with nosniff, no browser runs it
         assert (await served(content, name, {})).media_type == "text/plain"
-    said = headers["Content-Disposition"]
-    assert said.isascii() and said.isprintable() and '"' not in said and said.count(";") == 1
+    header = headers["Content-Disposition"]
+    assert header.isascii() and header.isprintable() and '"' not in header and header.count(";") == 1
 
 
 async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path: Path) -> None:

@@ -37,13 +37,13 @@ def test_a_repository_is_not_checked_out_through_what_another_one_says_is_there(
         link = arena.repositories.work(ATTACKER) / "part"
         for topic, target in (("link", outside), ("dangling", outside / "new")):
             link.symlink_to(target)
-            told = arena.note_section(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
+            note = arena.note_section(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
             assert not list(outside.iterdir())
-            assert "Build failed" in told and "part is a symbolic link" in told, told
+            assert "Build failed" in note and "part is a symbolic link" in note, note
             run_git("checkout", "-q", "--detach", "origin/master", at=link.parent)
         for topic, more in (("file", {"part": "x\n"}), ("full", {"part/README": "x\n"})):
-            told = arena.note_section(ATTACKER, arena.propose(ATTACKER, topic, {**files, **more}), "check")
-            assert "Build failed" in told and NESTED in told, told
+            note = arena.note_section(ATTACKER, arena.propose(ATTACKER, topic, {**files, **more}), "check")
+            assert "Build failed" in note and NESTED in note, note
         assert arena.neighbours_land() > 0
     assert not list(outside.iterdir())
 
@@ -84,9 +84,9 @@ def test_a_job_reads_files_of_the_builds_that_the_gate_names_whatever_another_jo
             "jobs/first": GIVES.replace("FOREIGN", foreign),
             "jobs/attack": TAKES.replace("FOREIGN", foreign),
         }
-        told = arena.note_section(ATTACKER, arena.propose(ATTACKER, "take", files), "check")
+        note = arena.note_section(ATTACKER, arena.propose(ATTACKER, "take", files), "check")
         log = arena.job_log("example", "attack")
-        assert "Build succeeded" in told and log.count("TAKEN") == 2 and log.count(" True\n") == 2, told + log
+        assert "Build succeeded" in note and log.count("TAKEN") == 2 and log.count(" True\n") == 2, note + log
         (refused,) = [line for line in log.splitlines() if "REFUSED" in line]
         assert foreign in refused and "404" in refused, log
         assert arena.neighbours_land() > 0

@@ -93,11 +93,11 @@ def test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user(tmp_path: Path
         environment = {**os.environ, "HOME": str(home), "SSH_AUTH_SOCK": str(tmp_path / "agent")}
         tree = repositories.work("code/api")
         done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    said = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
-    assert done.returncode == 0 and "END" in said, done.stdout + done.stderr
-    assert not [line for line in said if line.startswith(("FOUND", "READ", "WROTE"))], done.stdout
-    assert [line.split()[1] for line in said if line.startswith("REACHED")] == outside, done.stdout
-    assert len([line for line in said if line.startswith("MISSED")]) == len(places) + 1 - len(outside)
+    lines = [line.partition(" | ")[2] for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and "END" in lines, done.stdout + done.stderr
+    assert not [line for line in lines if line.startswith(("FOUND", "READ", "WROTE"))], done.stdout
+    assert [line.split()[1] for line in lines if line.startswith("REACHED")] == outside, done.stdout
+    assert len([line for line in lines if line.startswith("MISSED")]) == len(places) + 1 - len(outside)
     assert "without a sandbox" not in done.stderr and (tree / "harm").read_text() == script
     assert [file.read_text() for file in kept] == [f"{TREASURE}\n"] * len(kept)
 

@@ -89,8 +89,8 @@ def token(**claims: Any) -> dict[str, str]:
 @pytest.fixture
 def access() -> Access:
     file = parse_tenant_file(TENANT_FILE, "tenants.yaml", {"local": Connection("local", "git.example")})
-    said = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
-    realm = Realm(authenticator("ours", said, Path("headgate.conf")), "our-realm", override=True)
+    section = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
+    realm = Realm(authenticator("ours", section, Path("headgate.conf")), "our-realm", override=True)
     return Access("", [realm], lambda: Rules(file.rules, file.roles, file.api_root))
 
 

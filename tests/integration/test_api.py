@@ -414,17 +414,17 @@ async def test_a_fault_of_ours_is_in_the_log(
 
 async def test_a_damaged_tenant_file_is_waited_for(running: Gate, caplog: pytest.LogCaptureFixture) -> None:
     map, context = running.context.map, running.context
-    whole = await context.store.get(map.system.conf.path)
-    assert whole is not None
+    answer = await context.store.get(map.system.conf.path)
+    assert answer is not None
     tenancy = Tenancy(context, {"local": Connection("local", "git.example")})
-    for value, names in ((whole.value[:20], []), (whole.value, ["example"])):
-        (entry,) = await context.store.commit([], [Put(whole.path, value)])
+    for value, names in ((answer.value[:20], []), (answer.value, ["example"])):
+        (entry,) = await context.store.commit([], [Put(answer.path, value)])
         assert entry is not None
         await context.mirror.reached(entry.path, entry.version)
         for _ in range(2):
             assert list(tenancy) == names
-    said = sum(message.startswith(f"{whole.path} cannot be read") for message in caplog.messages)
-    assert 1 <= said <= 2, "the scheduler follows it, too, and each says so once"
+    count = sum(message.startswith(f"{answer.path} cannot be read") for message in caplog.messages)
+    assert 1 <= count <= 2, "the scheduler follows it, too, and each says so once"
 
 
 async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, running: Gate) -> None:

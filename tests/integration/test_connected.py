@@ -27,9 +27,9 @@ def test_repositories_of_a_git_server_are_gated_and_the_configuration_is_right(t
         repositories.create(name, {"test": "#!/bin/sh\n"})
     made = run("--connect", repositories.hub, "--directory", tmp_path / "gate", "team/api", "team/app-2.0")
     assert made.exit_code == 0, made.output
-    told = CliRunner().invoke(check, ["--config", str(tmp_path / "gate" / "headgate.conf")])
-    assert told.exit_code == 0, told.output
-    assert "3 projects, 2 jobs, 0 templates, 4 pipelines" in told.output and "no errors" in told.output
+    result = CliRunner().invoke(check, ["--config", str(tmp_path / "gate" / "headgate.conf")])
+    assert result.exit_code == 0, result.output
+    assert "3 projects, 2 jobs, 0 templates, 4 pipelines" in result.output and "no errors" in result.output
     shown = CliRunner().invoke(freeze, ["--config", str(tmp_path / "gate" / "headgate.conf"), "--project", "config"])
     assert "config-gate of config on master\n└─ noop" in shown.output, "the configuration is gated, too"
     again = run("--connect", repositories.hub, "--directory", tmp_path / "gate", "team/api")
@@ -42,8 +42,8 @@ def test_repositories_may_be_called_like_numbers_and_words_of_yaml(tmp_path: Pat
     for name in names:
         repositories.create(name, {"test": "#!/bin/sh\n"})
     assert run("--connect", repositories.hub, "--directory", tmp_path / "gate", *names).exit_code == 0
-    told = CliRunner().invoke(check, ["--config", str(tmp_path / "gate" / "headgate.conf")])
-    assert told.exit_code == 0 and "8 projects, 2 jobs" in told.output, told.output
+    result = CliRunner().invoke(check, ["--config", str(tmp_path / "gate" / "headgate.conf")])
+    assert result.exit_code == 0 and "8 projects, 2 jobs" in result.output, result.output
 
 
 @pytest.mark.parametrize("driver", FORGES)

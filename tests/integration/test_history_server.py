@@ -53,7 +53,7 @@ async def test_texts_that_a_database_refuses_are_stored_in_a_form_that_it_accept
     odd, history = ODD[kind], await asyncio.to_thread(SqlHistory, server)
     shown = {"NUL": "a\ufffdb", "half a character": "a\ufffdb", "long": "a" * 254 + "…"}[kind]
     buildset, build = f"s-{kind}", f"b-{kind}"
-    said = FinishedBuild(
+    finished = FinishedBuild(
         uuid=build,
         job_name=odd,
         result="FAILURE",
@@ -64,7 +64,7 @@ async def test_texts_that_a_database_refuses_are_stored_in_a_form_that_it_accept
         provides=(odd,),
     )
     change = replace(ENDED.change, topic=odd, branch=odd, ref=odd, url=odd)
-    await history.record(replace(ENDED, buildset=buildset, message=odd, change=change, builds=(said,)))
+    await history.record(replace(ENDED, buildset=buildset, message=odd, change=change, builds=(finished,)))
     await history.keep(
         HandAction(id=kind, verb="v", who=odd, origin=odd, at_ms=1, tenant="acme", subject=odd, details={odd: odd})
     )

@@ -172,8 +172,8 @@ async def test_the_reason_why_a_build_waits_is_reported_and_a_cancelled_one_leav
             while not any("instances are in use" in why for why in awaited(context).values()):
                 await context.mirror.moved(context.mirror.moves)
             (why,) = awaited(context).values()
-            told = "nodes: little, little (1 of 1 in line): limited by the account of main: 0 of 0 instances are in use"
-            assert why.startswith(f"{told} (since "), why
+            text = "nodes: little, little (1 of 1 in line): limited by the account of main: 0 of 0 instances are in use"
+            assert why.startswith(f"{text} (since "), why
             repositories.abandon("code/api", "greet")
             while context.mirror.under(context.map.nodes.waits.path) or awaited(context):
                 await context.mirror.moved(context.mirror.moves)

@@ -111,11 +111,11 @@ def test_what_is_no_key_of_secrets_is_left_out_and_named(here: Path) -> None:
         "/keystorage2/oidc/RS256": {"keys": "whatever"},
         path_of("gone", "single"): record(a_key()),
     }
-    said = keys(here, "import", exported(here, found)).output
-    assert "Imported the keys of 2 projects" in said
+    output = keys(here, "import", exported(here, found)).output
+    assert "Imported the keys of 2 projects" in output
     for path in list(found)[1:4]:
-        assert f"Left out {path}: " in said
-    assert "has no connection gone;" in said
+        assert f"Left out {path}: " in output
+    assert "has no connection gone;" in output
     assert [one.split()[0] for one in keys(here, "show").output.splitlines()] == ["single", "org/app"]
 
 

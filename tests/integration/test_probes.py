@@ -68,8 +68,8 @@ async def test_a_port_that_is_none_is_named(port: str) -> None:
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 300, "a..b", "\x1b[31m"])
 async def test_an_address_that_is_none_is_named(host: str) -> None:
-    said = await refusal(Machine("m", {"ansible_host": host}, {}, ""))
-    assert said.startswith("m: ")
+    reason = await refusal(Machine("m", {"ansible_host": host}, {}, ""))
+    assert reason.startswith("m: ")
 
 
 @pytest.mark.long
@@ -81,9 +81,9 @@ async def test_a_command_runs_there_as_prepare_does(tmp_path: Path) -> None:
         await SshProvider().probe(Machine("m", there, {"probe": f"touch {tmp_path}/probed"}, ""))
         assert (tmp_path / "probed").exists()
         own = {**there, "probe": "echo the disk is full >&2; exit 3"}
-        said = await refusal(Machine("m", own, {"probe": "true"}, ""))
-        assert said == "m: ssh ended with 3: the disk is full"
+        reason = await refusal(Machine("m", own, {"probe": "true"}, ""))
+        assert reason == "m: ssh ended with 3: the disk is full"
         other = " ".join((lab.root / "key.pub").read_text().split()[:2])
-        said = await refusal(Machine("m", {**there, "probe": "true", "host-key": other}, {}, ""))
-        assert "has another key" in said
+        reason = await refusal(Machine("m", {**there, "probe": "true", "host-key": other}, {}, ""))
+        assert "has another key" in reason
         assert "no property host-key" in await refusal(Machine("m", own, {}, ""), SshProvider(learns=False))

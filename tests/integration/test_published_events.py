@@ -141,9 +141,9 @@ async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_count
         assert (await running.history.result_of("one", "check")).result == "SUCCESS"
         assert len(backend.tree.under(running.context.map.published_events.queue.path)) == 1
         with figures.showing_system(running.context.map, running.context.mirror):
-            said = figures.text().decode()
-    assert 'headgate_messages_waiting{to="published events"} 1.0' in said
-    dropped = float(said.partition('headgate_messages_dropped_total{to="published events"} ')[2].split("\n")[0])
+            text = figures.text().decode()
+    assert 'headgate_messages_waiting{to="published events"} 1.0' in text
+    dropped = float(text.partition('headgate_messages_dropped_total{to="published events"} ')[2].split("\n")[0])
     assert dropped >= 3, "the build, its end, and that of the item"
 
 

@@ -155,8 +155,8 @@ async def test_an_age_that_is_lowered_counts_for_what_is_there_too(server: Serve
     await server.post("2", partition=2, ttl=86_400)
     server.now_s += 100
     await server.post("new", ttl=86_400)
-    said = await server.ask("PUT", "/q", data={"age_max": "50"})
-    assert said["age_max"] == 50
+    answer = await server.ask("PUT", "/q", data={"age_max": "50"})
+    assert answer["age_max"] == 50
     listed = await server.ask("GET", "?details=true")
     assert [one.get("age_max") for one in listed["queues"] if one["queue_name"] == "q"] == [50]
     await server.board._purge()

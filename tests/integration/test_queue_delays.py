@@ -102,14 +102,14 @@ async def test_a_message_to_wait_for_delays_only_its_partition(server: Server) -
 
 
 async def test_a_message_is_withdrawn_until_it_is_delivered(server: Server) -> None:
-    kept, held = await server.post("kept", delay=60), await server.post("not wanted", delay=30, hold=True)
+    answer, held = await server.post("kept", delay=60), await server.post("not wanted", delay=30, hold=True)
     gone = await server.ask("DELETE", f"/later/delayed/1:{held['key']},1:{'a' * 12}1{'a' * 19}")
     assert gone["withdrawn"] == 1
     await server.post("free")
     assert await server.bodies() == ["free"], "what is no more holds up nothing"
     await server.later(61)
     assert await server.bodies() == ["free", "kept"]
-    assert (await server.ask("DELETE", f"/later/delayed/1:{kept['key']}"))["withdrawn"] == 0
+    assert (await server.ask("DELETE", f"/later/delayed/1:{answer['key']}"))["withdrawn"] == 0
 
 
 async def test_a_server_that_was_away_delivers_what_has_come_due(database_url: str, server: Server) -> None:
@@ -189,8 +189,8 @@ WRONG = [
 async def test_what_cannot_be_a_time_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
     async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}") as server:
         await server.ask("POST", "", 201, data={"queue_name": "later"})
-        said = await server.ask("POST", "/later", 400, json={"messages": [{"body": "x"}, {"body": "x", **fields}]})
-        assert list(said["error_msg"]) == [f"1.{named}"]
+        answer = await server.ask("POST", "/later", 400, json={"messages": [{"body": "x"}, {"body": "x", **fields}]})
+        assert list(answer["error_msg"]) == [f"1.{named}"]
         assert await server.bodies() == [] and await server.delayed() == [], "of a batch nothing is kept"
 
 

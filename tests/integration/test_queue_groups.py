@@ -48,8 +48,8 @@ class World(Site):
 
     async def command_result(self, *arguments: str, store: str = "sqlite:///workers.sqlite", group: str = "") -> Result:
         file = self.root_dir / "worker.conf"
-        told = f"[queuey]\nconnection = {self.url}\napp_key = {KEY}\n[store]\nurl = {store}\n"
-        file.write_text(f"[qdo-worker]\ngroup = {group}\n{told}")
+        section = f"[queuey]\nconnection = {self.url}\napp_key = {KEY}\n[store]\nurl = {store}\n"
+        file.write_text(f"[qdo-worker]\ngroup = {group}\n{section}")
         name, *more = arguments
         return await asyncio.to_thread(CliRunner().invoke, command, [name, "-c", str(file), *more])
 

@@ -41,8 +41,8 @@ class Server(Site):
         board.now_ns = lambda: int(self.now_s * 1e9)
 
     async def post(self, body: str, status: int = 201, **fields: Any) -> Any:
-        said = await self.ask("POST", "/q", status, json={"messages": [{"body": body, **fields}]})
-        return said["messages"][0]["partition"] if status == 201 else said["error_msg"]
+        answer = await self.ask("POST", "/q", status, json={"messages": [{"body": body, **fields}]})
+        return answer["messages"][0]["partition"] if status == 201 else answer["error_msg"]
 
     async def bodies(self, partition: int) -> list[str]:
         return [one["body"] for one in (await self.ask("GET", f"/q?partitions={partition}"))["messages"]]

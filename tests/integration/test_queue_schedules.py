@@ -145,8 +145,8 @@ WRONG = [
 async def test_what_cannot_be_a_schedule_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
     async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}") as server:
         await server.ask("POST", "", 201, data={"queue_name": "q", "partitions": "2"})
-        said = await server.ask("PUT", "/q/schedules/s", 400, json={**EACH_MINUTE, **fields})
-        assert list(said["error_msg"]) == [named]
+        answer = await server.ask("PUT", "/q/schedules/s", 400, json={**EACH_MINUTE, **fields})
+        assert list(answer["error_msg"]) == [named]
         assert (await server.ask("GET", "/q/schedules"))["schedules"] == []
         foreign = {"Authorization": f"Application {OTHER_KEY}"}
         await server.ask("PUT", "/q/schedules/s", 403, json=EACH_MINUTE, headers=foreign)

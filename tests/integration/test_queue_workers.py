@@ -197,9 +197,9 @@ async def test_a_strand_is_taken_completely_except_unreadable_messages(hands: Qu
             await hold.commit(hold.stored)
         await hands.backend.revoke(one.lease)
         await hands.backend.commit([], [Put(hands.app.progress(strand[2]).path, b"{")])
-        told = list[QueuePartition]()
-        held = await take(store, two, hands.app, strand, "worker-2", lambda partition, _: told.append(partition))
-        assert [hold.partition for hold in held] == strand[:2] and told == strand[2:]
+        received = list[QueuePartition]()
+        held = await take(store, two, hands.app, strand, "worker-2", lambda partition, _: received.append(partition))
+        assert [hold.partition for hold in held] == strand[:2] and received == strand[2:]
 
 
 async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(hands: QueueHarness) -> None:
@@ -839,10 +839,10 @@ async def test_an_old_settings_file_works_and_sigterm_drains(board: MessageBoard
         process = await asyncio.create_subprocess_exec(*line, cwd=tmp_path, env=environment, stdout=-1)
         assert process.stdout is not None
         async with asyncio.timeout(DEADLINE_S):
-            said = (await process.stdout.readline()).decode()
+            text = (await process.stdout.readline()).decode()
             await hands.until("the slow one runs", lambda: seen.exists() and "slow\n" in seen.read_text())
             async with aiohttp.ClientSession() as http:
-                page = re.search(r"http://\S+(?=/health)", said)
+                page = re.search(r"http://\S+(?=/health)", text)
                 assert page is not None
                 async with http.get(f"{page[0]}/health") as answer:
                     assert (answer.status, (await answer.json())["partitions"]) == (200, ["q"])

@@ -149,8 +149,8 @@ def test_reset_removes_nothing_that_is_not_ours(full: str) -> None:
         await backend.close()
 
     asyncio.run(beside())
-    told = run("reset", "--store", full, "--keys", "--yes").output
-    assert told == "not deleted, because not Headgate's: /other/zuul/b and 0 more\n104 entries deleted\n"
+    output = run("reset", "--store", full, "--keys", "--yes").output
+    assert output == "not deleted, because not Headgate's: /other/zuul/b and 0 more\n104 entries deleted\n"
     assert asyncio.run(tree(full)) == [("/other/zuul/b", b"")]
 
 
@@ -240,6 +240,6 @@ def test_rows_that_somebody_else_wrote_harm_nothing(
     for more in (left_behind / "state").glob("*.sqlite-*"):
         more.unlink()
     result = run("import", "--config", left_behind / "headgate.conf", tmp_path / "spoilt")
-    assert result.exit_code == status and message in (told := f"{result.output} {result.exception}"), told
-    assert "\x1b" not in told
+    assert result.exit_code == status and message in (text := f"{result.output} {result.exception}"), text
+    assert "\x1b" not in text
     assert status == 0 or builds_of(left_behind) == []

@@ -157,10 +157,10 @@ async def test_queue_clients_trust_the_configured_authority_and_no_other(tmp_pat
         for section, said in (("", "CERTIFICATE_VERIFY_FAILED"), ("[tls]\nca = ca.pem\n", "q")):
             conf = tmp_path / "worker.conf"
             conf.write_text(conf.read_text() + section)
-            status, told = await _command(tmp_path, "queue", "list", "-c", "worker.conf")
-            assert (status == 0) == bool(section) and said in told, told
-        status, told = await _command(tmp_path, "worker", "-c", "worker.conf")
-        assert "processed hello" in told, told
+            status, answer = await _command(tmp_path, "queue", "list", "-c", "worker.conf")
+            assert (status == 0) == bool(section) and said in answer, answer
+        status, answer = await _command(tmp_path, "worker", "-c", "worker.conf")
+        assert "processed hello" in answer, answer
         (tmp_path / "worker.conf").write_text(f"[queuey]\nconnection = {url}\napp_key = {KEY}\n")
         (tmp_path / "headgate.conf").write_text("[tls]\nca = ca.pem\n")
         assert (await _command(tmp_path, "queue", "list", "-c", "worker.conf"))[0] == 0

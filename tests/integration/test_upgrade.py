@@ -62,8 +62,8 @@ async def test_the_gate_of_an_earlier_release_goes_on(state: Path, tmp_path: Pat
     async with started(tmp_path) as (whole, url), httpx.AsyncClient(base_url=url) as client:
         earlier = await landing(whole, LANDED)
         later = await landing(whole, WAITING)
-        said = (await client.get(f"/api/tenant/example/buildset/{earlier.uuid}")).json()
-        log = await client.get(said["builds"][0]["log_url"] + "job-output.txt", follow_redirects=True)
+        answer = (await client.get(f"/api/tenant/example/buildset/{earlier.uuid}")).json()
+        log = await client.get(answer["builds"][0]["log_url"] + "job-output.txt", follow_redirects=True)
 
     assert (earlier.result, later.result) == ("SUCCESS", "SUCCESS")
     assert later.id > earlier.id, "rows are numbered on"

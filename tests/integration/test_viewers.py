@@ -95,10 +95,10 @@ class Page:
             self._text = bytearray(rest)
             if block.startswith(b":"):
                 continue
-            told = json.loads(block.removeprefix(b"event: status\r\ndata: "))
+            document = json.loads(block.removeprefix(b"event: status\r\ndata: "))
             self.frames += 1
-            self.status = told["status"]
-            self.items |= told["items"]
+            self.status = document["status"]
+            self.items |= document["items"]
             self.items = {name: self.items[name] for name in self.heads(self.status)}
 
     def heads(self, status: Any) -> list[str]:
@@ -237,12 +237,12 @@ async def test_streams_of_the_gate_are_handed_out_by_another_process(tmp_path: P
             assert page.read_bytes < 30_000 or not page.gzip, "900 jobs"
         assert here.num_fds() - before < len(pages) + 20, "this test's own sockets, and none of the server's"
         async with httpx.AsyncClient(base_url=address, headers={"Accept-Encoding": "gzip"}) as client:
-            whole = await client.get(STATUS)
-            assert int(whole.headers["content-length"]) < 30_000, "900 jobs"
+            answer = await client.get(STATUS)
+            assert int(answer.headers["content-length"]) < 30_000, "900 jobs"
             assert {
-                i["id"] for p in whole.json()["pipelines"] for q in p["change_queues"] for h in q["heads"] for i in h
+                i["id"] for p in answer.json()["pipelines"] for q in p["change_queues"] for h in q["heads"] for i in h
             }
-            assert whole.status_code == 200
+            assert answer.status_code == 200
         place, mirror = site.context.map.tenant("example").pipeline("check"), site.context.mirror
         record = place.record.path
         (entry,) = [one for one in mirror.under(place.path) if one.path == record]

@@ -61,7 +61,7 @@ def test_an_idle_system_asks_the_store_nothing() -> None:
 def test_a_seed_is_the_same_run_whatever_hashes_are_and_whatever_ran_before() -> None:
     seeds = [0, 1, 2, 13] if SOAK else [0, 13]
     runs = [("1", seeds), ("2", seeds[::-1])]
-    told = [
+    lines = [
         subprocess.run(
             [sys.executable, "-m", "tests.sim.traced", *map(str, order)],
             env={**os.environ, "PYTHONHASHSEED": hashes},
@@ -71,7 +71,7 @@ def test_a_seed_is_the_same_run_whatever_hashes_are_and_whatever_ran_before() ->
         ).stdout.splitlines()
         for hashes, order in runs
     ]
-    assert sorted(told[0]) == sorted(told[1]) and len(told[0]) == len(seeds)
+    assert sorted(lines[0]) == sorted(lines[1]) and len(lines[0]) == len(seeds)
 
 
 Mutant = Callable[[pytest.MonkeyPatch], None]

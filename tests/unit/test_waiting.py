@@ -42,10 +42,10 @@ async def test_what_is_true_at_once_needs_no_time() -> None:
 
 
 async def test_a_failed_wait_reports_its_condition_and_the_last_value() -> None:
-    said = r"not within 0\.01 s: two have come \(last: \[\]\)"
-    with pytest.raises(AssertionError, match=said):
+    text = r"not within 0\.01 s: two have come \(last: \[\]\)"
+    with pytest.raises(AssertionError, match=text):
         await until("two have come", lambda: [], within_s=0.01, every_s=0.005)
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=text):
         wait_for("two have come", lambda: [], within_s=0.01, every_s=0.005)
 
 

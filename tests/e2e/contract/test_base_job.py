@@ -155,7 +155,7 @@ async def test_whoever_uploads_the_logs_has_the_log_among_them_as_a_file(tmp_pat
     says = "- hosts: localhost\n  gather_facts: false\n  tasks: [{name: of_run, debug: {}}]\n"
     post = stage.book("upload.yaml", UPLOAD, trusted=True), stage.book("uploaded", UPLOADED)
     await stage.build(run=(stage.book("says.yaml", says),), post_run=post)
-    told = stage.log.partition("uploaded@master")[2]
-    assert "no file" not in told and told.count("| 1\n") == 2, stage.log
-    assert "job-output.json.gz" in told and "job-output.json\n" not in told, stage.log
+    text = stage.log.partition("uploaded@master")[2]
+    assert "no file" not in text and text.count("| 1\n") == 2, stage.log
+    assert "job-output.json.gz" in text and "job-output.json\n" not in text, stage.log
     assert stage.bench.log_json("job-output.json")[1]["plays"], "what is kept is no job's"

@@ -101,8 +101,8 @@ async def test_no_secret_of_a_playbook_and_no_argument_of_a_task_is_in_it(tmp_pa
     stage.opened(Keys())
     await stage.build(run=(with_secret(stage.book("play.yaml", SAYS)),))
     assert TOKEN in stage.log, "where the job wants its log as it is"
-    kept = json.dumps(stage.bench.log_json("job-output.json"))
-    assert TOKEN not in kept and "[redacted]" in kept and "invocation" not in kept and "stdin_add" not in kept
+    text = json.dumps(stage.bench.log_json("job-output.json"))
+    assert TOKEN not in text and "[redacted]" in text and "invocation" not in text and "stdin_add" not in text
 
 
 BECOMES = """

@@ -49,8 +49,8 @@ def token(**claims: Any) -> dict[str, str]:
 def access() -> Access:
     """Return the access rules: the operator, and people with groups in their tokens."""
     file = parse_tenant_file(FILE, "tenants.yaml", {"local": Connection("local", "git.example")})
-    said = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
-    realm = Realm(authenticator("ours", said, Path("headgate.conf")), "realm")
+    section = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
+    realm = Realm(authenticator("ours", section, Path("headgate.conf")), "realm")
     return Access("secret", [realm], lambda: Rules(file.rules, file.roles, file.api_root))
 
 

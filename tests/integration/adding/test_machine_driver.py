@@ -77,11 +77,11 @@ def test_a_missing_place_is_reported_with_a_remedy(tmp_path: Path) -> None:
 async def test_a_build_runs_on_the_machines_that_it_makes(tmp_path: Path, repositories: Repositories) -> None:
     tenants, seen = configured(repositories), list[BuildSpec]()
     assert "label, nodeset, section" in tenants and tenants != MACHINE_TENANTS
-    said = (repositories.work("config") / "zuul.yaml").read_text()
+    text = (repositories.work("config") / "zuul.yaml").read_text()
     for of_aws in ("    region: west-1\n", ", image-id: ami-1", ", instance-type: t3"):
-        assert of_aws in said
-        said = said.replace(of_aws, "")
-    push(repositories, said.replace("labels: [little]", "labels: [{name: little, tool: saw}]"))
+        assert of_aws in text
+        text = text.replace(of_aws, "")
+    push(repositories, text.replace("labels: [little]", "labels: [{name: little, tool: saw}]"))
 
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         seen.append(spec)

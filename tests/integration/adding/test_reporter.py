@@ -104,9 +104,9 @@ async def test_a_report_is_written_once_in_a_line_of_its_own(tmp_path: Path) -> 
 
 async def test_what_a_pipeline_reports_to_it_arrives(tmp_path: Path) -> None:
     hall = 'success:\n      hall: {heading: "Good: {change} of {project} {result}"}'
-    told = PIPELINES.replace("success:\n      local: {}", hall, 1)
+    content = PIPELINES.replace("success:\n      local: {}", hall, 1)
     repositories = Repositories(tmp_path)
-    repositories.create("config", {"zuul.yaml": told, "jobs/unit": "#!/bin/sh\nexit 0\n"})
+    repositories.create("config", {"zuul.yaml": content, "jobs/unit": "#!/bin/sh\nexit 0\n"})
     for project in ("code/api", "code/lib"):
         repositories.create(project, {"README": "text\n"})
     async with AsyncExitStack() as stack:

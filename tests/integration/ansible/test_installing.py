@@ -48,14 +48,14 @@ def installed_output(environments: Environments, house: Wheelhouse, version: str
 def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_it(
     here: Environments, house: Wheelhouse
 ) -> None:
-    told = list[list[str]]()
-    threads = [threading.Thread(target=lambda: told.append(installed_output(here, house))) for _ in range(2)]
+    received = list[list[str]]()
+    threads = [threading.Thread(target=lambda: received.append(installed_output(here, house))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(DEADLINE_S)
-    lines = [line for lines in told for line in lines]
-    assert len(told) == 2 and sum("installing Ansible 9 (ansible-core 2.16.1)" in line for line in lines) == 1
+    lines = [line for lines in received for line in lines]
+    assert len(received) == 2 and sum("installing Ansible 9 (ansible-core 2.16.1)" in line for line in lines) == 1
     first = here.find("9")
     assert first is not None
     ran = subprocess.run([first.program], capture_output=True, text=True, check=True, timeout=DEADLINE_S)

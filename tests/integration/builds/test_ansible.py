@@ -44,13 +44,13 @@ async def test_a_playbook_has_roles_variables_and_returns_data(tmp_path: Path) -
         group_vars={"web": {"flavour": "vanilla"}}, host_vars={"one": {"unused": 1}},
     )  # fmt: skip
     assert outcome.result == "SUCCESS", bench.log
-    said = "hello Ada from gate as guest in run"
+    text = "hello Ada from gate as guest in run"
     assert outcome.data == {
-        "said": said,
+        "said": text,
         "zuul": {"log_url": "http://l", "artifacts": [{"name": "doc", "url": "doc/"}]},
     }
     own = 'one |   "item": "cherry"'
-    for line in ("PLAY [all]", "TASK [hidden]", f"one | {said}", "one | VANILLA", "one | on stderr", own, "PLAY RECAP"):
+    for line in ("PLAY [all]", "TASK [hidden]", f"one | {text}", "one | VANILLA", "one | on stderr", own, "PLAY RECAP"):
         assert f"| {line}" in bench.log
     assert "treasure" not in bench.log and "the output is hidden" in bench.log
 

@@ -54,11 +54,11 @@ async def test_only_files_of_builds_that_it_is_given_are_read(tmp_path: Path, ki
     assert (await bench.build(run=(run,), spec={"zuul": zuul})).result == "SUCCESS", bench.log
     urls = next(line.partition("| URLS ")[2].split() for line in bench.log.splitlines() if "| URLS" in line)
     assert urls == ["http://127.72.71.1/logs/earlier/doc/a%20b.txt", *(one["url"] for one in ARTIFACTS[1:])]
-    said = [line.partition(" | ")[2] for line in bench.log.splitlines()]
-    assert "GET /logs/earlier/doc/a%20b.txt 200 b'of earlier'" in said
-    assert "HEAD /logs/earlier/doc/a%20b.txt 200 b''" in said
-    assert len([line for line in said if line.startswith("GET") and " 404 " in line]) == 6, said
-    assert len([line for line in said if line.startswith(("POST", "DELETE", "PUT")) and " 405 " in line]) == 3
+    lines = [line.partition(" | ")[2] for line in bench.log.splitlines()]
+    assert "GET /logs/earlier/doc/a%20b.txt 200 b'of earlier'" in lines
+    assert "HEAD /logs/earlier/doc/a%20b.txt 200 b''" in lines
+    assert len([line for line in lines if line.startswith("GET") and " 404 " in line]) == 6, lines
+    assert len([line for line in lines if line.startswith(("POST", "DELETE", "PUT")) and " 405 " in line]) == 3
 
 
 async def test_in_the_network_of_the_machine_they_are_where_the_gate_says(tmp_path: Path) -> None:

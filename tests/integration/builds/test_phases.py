@@ -142,9 +142,9 @@ async def test_an_executable_gets_its_variables_by_file_and_environment(tmp_path
     outcome = await bench.build(
         run=(run,), post_run=(post,), vars={"who": "job", "n": 3}, extra_vars={"x": 1}, spec={"parent_data": {"p": 2}}
     )
-    told = bench.log_json("vars.json")
-    zuul = told["zuul"]
-    assert {name: told[name] for name in ("who", "n", "x", "p", "mirror")} == {
+    logged = bench.log_json("vars.json")
+    zuul = logged["zuul"]
+    assert {name: logged[name] for name in ("who", "n", "x", "p", "mirror")} == {
         "who": "site", "n": 3, "x": 1, "p": 2, "mirror": "http://site"
     }  # fmt: skip
     assert zuul["project"]["src_dir"] == f"src/{PROJECT}" and zuul["projects"][PROJECT]["commit"] == "1" * 40
@@ -152,7 +152,7 @@ async def test_an_executable_gets_its_variables_by_file_and_environment(tmp_path
     (ran,) = zuul["playbook_context"]["playbooks"]
     assert ran == {"path": f"{PROJECT}/run", "branch": "master", "trusted": False, "roles": []}
     assert base64.b64decode(zuul["message"]) == b"" and [i["ref"] for i in zuul["items"]] == ["refs/for/master/topic"]
-    assert told["zuul_execution_phase"] == "run" and "zuul_success" not in told
+    assert logged["zuul_execution_phase"] == "run" and "zuul_success" not in logged
     assert bench.log_json("post.json")["zuul_success"] == "True" and outcome.result == "POST_FAILURE"
     environment = dict(
         line.split("=", 1) for line in (Path(outcome.log_path) / "env.txt").read_text().splitlines() if "=" in line

@@ -71,8 +71,8 @@ async def test_secret_data_that_a_job_returns_is_sealed_and_stored_nowhere_else(
 async def test_a_job_that_returns_others_each_time_has_a_bounded_number_of_them_looked_for(tmp_path: Path) -> None:
     bench, books = Bench(tmp_path), list[Playbook]()
     for name in "abc":
-        told = json.dumps({"data": {"zuul": {"redactions": [f"treasure-{name}-{n:02}" for n in range(100)]}}})
-        books.append(bench.script(name, f"echo '{told}' > \"$HEADGATE_RESULT\""))
+        text = json.dumps({"data": {"zuul": {"redactions": [f"treasure-{name}-{n:02}" for n in range(100)]}}})
+        books.append(bench.script(name, f"echo '{text}' > \"$HEADGATE_RESULT\""))
     shows = bench.script("shows", "echo They were treasure-a-07, treasure-b-07 and treasure-c-07.")
     await bench.build(run=(*books, shows), secret_exposure="redact")
     assert "They were [redacted], [redacted] and treasure-c-07." in bench.log
@@ -132,13 +132,13 @@ async def test_those_that_depend_on_it_have_it_beneath_all_other_variables(tmp_p
 async def test_a_job_that_pauses_hands_it_on_then(tmp_path: Path) -> None:
     class Hears(Alone):
         async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
-            told.append((data, opened(secret)))
+            received.append((data, opened(secret)))
 
-    told = list[Any]()
+    received = list[Any]()
     bench = Bench(tmp_path, keys=Keys())
     pauses = f'headgate-return zuul.pause=true; echo \'{{"port": "{TOKEN}"}}\' | headgate-return --secret --json -'
     outcome = await bench.build(run=(bench.script("serves", pauses),), contact=Hears())
-    assert outcome.result == "SUCCESS" and told == [({"zuul": {"pause": True}}, {"port": TOKEN})]
+    assert outcome.result == "SUCCESS" and received == [({"zuul": {"pause": True}}, {"port": TOKEN})]
 
 
 async def test_an_executor_without_keys_neither_takes_nor_gives_any(tmp_path: Path) -> None:

@@ -210,8 +210,8 @@ async def test_what_is_not_as_bubblewrap_made_it_runs_nothing(
     assert any(line.startswith("Seccomp:\t2") for line in found["status"])
     await looked(bench)
     assert bench.runner.zygotes.copies == 0
-    told = [record.getMessage() for record in caplog.records if "new processes" in record.getMessage()]
-    assert len(told) == 1 and "Seccomp" in told[0], told
+    messages = [record.getMessage() for record in caplog.records if "new processes" in record.getMessage()]
+    assert len(messages) == 1 and "Seccomp" in messages[0], messages
 
 
 @pytest.mark.long

@@ -63,7 +63,7 @@ async def test_a_node_has_what_its_label_and_flavor_say(ground: AwsGround, drive
         {"subnet-ids": [subnet.id], "security-group-ids": [group.id], "key-name": "ops", "userdata": "#!/bin/sh\né"},
         {"market-type": "spot", "public-ipv4": True, "ebs-optimized": True},
     )
-    told = await made(driver, wanted)
+    machine = await made(driver, wanted)
     (there,) = instances(ground, wanted)
     assert (there.subnet_id, there.key_name, there.lifecycle) == (subnet.id, "ops", "spot")
     run = [parse_qs(one.body.decode()) for one in ground.faults.requests if call(one) == "RunInstances"]
@@ -71,11 +71,11 @@ async def test_a_node_has_what_its_label_and_flavor_say(ground: AwsGround, drive
     assert base64.b64decode(run[0]["UserData"][0]).decode() == "#!/bin/sh\né"
     volume = backend.volumes[next(iter(there.block_device_mapping.values())).volume_id]
     assert (volume.size, volume.volume_type) == (12, "gp3")
-    assert told.host is not None and told.host["ansible_host"] == there.public_ip == told.about["interface_ip"]
-    assert (told.host["ansible_user"], told.host["ansible_port"]) == ("admin", 22)
-    assert told.about["private_ipv4"] == there.private_ip and told.about["az"] == subnet.availability_zone
-    assert (told.about["cloud"], told.about["region"]) == ("cloudy", REGION)
-    assert told.about["node_properties"] == {"spot": True}
+    assert machine.host is not None and machine.host["ansible_host"] == there.public_ip == machine.about["interface_ip"]
+    assert (machine.host["ansible_user"], machine.host["ansible_port"]) == ("admin", 22)
+    assert machine.about["private_ipv4"] == there.private_ip and machine.about["az"] == subnet.availability_zone
+    assert (machine.about["cloud"], machine.about["region"]) == ("cloudy", REGION)
+    assert machine.about["node_properties"] == {"spot": True}
     assert (await driver.uses(wanted))["L-34B43A08"] == 2.0  # t3.micro has two virtual cores
 
 
@@ -194,8 +194,8 @@ async def test_a_fleet_is_one_machine_of_any_of_its_types(ground: AwsGround, dri
             state = (await driver.advance(wanted, state)).state
         except CloudUnavailable:
             losses += 1
-    told = await made(driver, wanted, state)
-    assert [one.id for one in instances(ground, wanted) if one.state != "terminated"] == [told.external_id]
+    machine = await made(driver, wanted, state)
+    assert [one.id for one in instances(ground, wanted) if one.state != "terminated"] == [machine.external_id]
     there = await ground.everything()
     assert len([one for one in there if one.startswith("lt-")]) == 1
     await gone(driver, wanted, {})
@@ -243,9 +243,9 @@ async def test_a_fleet_without_room_says_so(ground: AwsGround, driver: Aws) -> N
 )
 async def test_errors_are_distinguished(ground: AwsGround, driver: Aws, fault: Fault, kind: type[Exception]) -> None:
     ground.faults.once(fault, ground.makes)
-    with pytest.raises(kind) as told:
+    with pytest.raises(kind) as raised:
         await made(driver, ground.wanted(node()))
-    assert type(told.value) is kind or kind in (CloudUnavailable, LaunchFailed)
+    assert type(raised.value) is kind or kind in (CloudUnavailable, LaunchFailed)
 
 
 @pytest.mark.long
@@ -336,11 +336,11 @@ async def test_keys_are_found_where_amazons_own_tools_find_them(
         found = AwsCredentials(http, source, f"{faults.url}/", "eu-west-1", env, lambda: now[0])
         keys = await found.keys()
         assert keys.access == access and keys.secret.startswith("hidden") and "hidden" not in f"{keys}{source}"
-        asked = len(faults.requests)
-        assert await found.keys() == keys and len(faults.requests) == asked
+        count = len(faults.requests)
+        assert await found.keys() == keys and len(faults.requests) == count
         now[0] = keys.until_s - 60 if keys.until_s < 1e12 else now[0]
         await found.keys()
-        assert (len(faults.requests) > asked) == (asked > 0), "lent keys are replaced before they end"
+        assert (len(faults.requests) > count) == (count > 0), "lent keys are replaced before they end"
         await http.close()
 
 
@@ -353,10 +353,10 @@ async def _lender(received: ReceivedRequest, go_on: object) -> FaultAnswer:
             "<AccessKeyId>AKLENT</AccessKeyId><SecretAccessKey>hidden-s</SecretAccessKey><SessionToken>t</SessionToken>"
         )
         until = "<Expiration>2023-11-15T00:00:00Z</Expiration>"
-        told = (
+        text = (
             f"<{name}Response><{name}Result><Credentials>{inner}{until}</Credentials></{name}Result></{name}Response>"
         )
-        return FaultAnswer(200, told.encode(), {})
+        return FaultAnswer(200, text.encode(), {})
     if received.path == "/c":
         return FaultAnswer(200, json.dumps({"AccessKeyId": "AKCONTAINER", **lent}).encode(), {})
     if received.method == "PUT":

@@ -100,7 +100,7 @@ def calls(*names: str) -> Callable[[ReceivedRequest], bool]:
 
 def arguments(ground: AwsImagesGround, name: str) -> list[dict[str, str]]:
     """Return the parameters of each such call."""
-    made = [asked.body.decode() for asked in ground.faults.requests if call(asked) == name]
+    made = [received.body.decode() for received in ground.faults.requests if call(received) == name]
     return [{key: values[0] for key, values in parse_qs(one, keep_blank_values=True).items()} for one in made]
 
 
@@ -143,18 +143,18 @@ async def test_an_image_has_its_providers_settings_and_machines_use_it(
 ) -> None:
     said = {"architecture": "arm64", "ena_support": False, "imds_support": "v2.0"}
     one = wanted(ground, **said, volume_size=20, volume_type="gp3", iops=4000, throughput=250)
-    told = await sent(images, replace(one, name="dé/bian: 12"), file)
-    there = ground.ec2.images[told.external_id]
+    upload = await sent(images, replace(one, name="dé/bian: 12"), file)
+    there = ground.ec2.images[upload.external_id]
     disk = there["BlockDeviceMappings"][0]["Ebs"]
     assert (there["Architecture"], there["EnaSupport"], there["ImdsSupport"]) == ("arm64", False, "v2.0")
     assert (disk["VolumeSize"], disk["VolumeType"], disk["Iops"], disk["Throughput"]) == (20, "gp3", 4000, 250)
     assert there["Name"] == f"d-/bian- 12-{one.upload}" and tags_in(there) == one.tags
     assert tags_in(ground.ec2.snapshots[disk["SnapshotId"]]) == one.tags
-    assert set(ground.ours()) == {told.external_id} and ground.ec2.contents[disk["SnapshotId"]] == one.sha256
+    assert set(ground.ours()) == {upload.external_id} and ground.ec2.contents[disk["SnapshotId"]] == one.sha256
     spec = MachineSpec(
         "node",
         {"name": "n"},
-        {"image-id": told.external_id},
+        {"image-id": upload.external_id},
         {"instance-type": "t3.micro"},
         one.provider,
         {NODE_TAG: "n"},
@@ -164,17 +164,17 @@ async def test_an_image_has_its_providers_settings_and_machines_use_it(
         ground.faults.always(error(400, "Unsupported", "not here"), calls("RunInstances"))
         with pytest.raises(LaunchFailed, match="not here"):
             await driver.advance(spec, state)
-    assert arguments(ground, "RunInstances")[0]["ImageId"] == told.external_id
+    assert arguments(ground, "RunInstances")[0]["ImageId"] == upload.external_id
 
 
 async def test_an_imported_image_is_tagged_and_set_as_its_provider_says(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground, import_method="image", architecture="arm64", imds_support="v2.0")
-    told = await sent(images, one, file)
-    there = ground.ec2.images[told.external_id]
+    upload = await sent(images, one, file)
+    there = ground.ec2.images[upload.external_id]
     assert (there["Architecture"], there["ImdsSupport"], tags_in(there)) == ("arm64", "v2.0", one.tags)
-    assert set(ground.ours()) == {told.external_id} and told.state == {"image": told.external_id}
+    assert set(ground.ours()) == {upload.external_id} and upload.state == {"image": upload.external_id}
     assert len(arguments(ground, "ModifyImageAttribute")) == 1 and not arguments(ground, "RegisterImage")
 
 
@@ -241,10 +241,10 @@ async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
 
     ground.faults.always(fault, first)
     one = wanted(ground, import_method=method, imds_support="v2.0")
-    told = await sent(images, one, file)
-    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == (method != "ebs-direct")
+    upload = await sent(images, one, file)
+    assert set(ground.ours()) == {upload.external_id} and len(ground.ec2.tasks) == (method != "ebs-direct")
     assert len(met) >= (7 if method == "ebs-direct" else 12)
-    state = dict(told.state)
+    state = dict(upload.state)
     async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
@@ -272,10 +272,10 @@ async def test_a_refused_import_is_reported_in_the_words_of_aws_and_retried(
         await sent(images, one, file)
     assert set(ground.ours()) == {f"headgate/ours/{one.upload}"}, "it need not be sent again"
     ground.ec2.refuses = ""
-    told = await sent(images, one, file)
-    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 3
-    assert len([asked for asked in ground.faults.requests if "partNumber" in asked.path]) == 1
-    await gone(images, one, dict(told.state))
+    upload = await sent(images, one, file)
+    assert set(ground.ours()) == {upload.external_id} and len(ground.ec2.tasks) == 3
+    assert len([received for received in ground.faults.requests if "partNumber" in received.path]) == 1
+    await gone(images, one, dict(upload.state))
     assert ground.ours() == {}
 
 
@@ -304,8 +304,8 @@ async def test_an_import_that_takes_too_long_is_cancelled_and_its_late_fruit_is_
         await images.send(one, state, None)
     for task in ground.ec2.tasks.values():
         task.looks = 0
-    told = await sent(images, one, file)
-    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 2
+    upload = await sent(images, one, file)
+    assert set(ground.ours()) == {upload.external_id} and len(ground.ec2.tasks) == 2
     assert not isinstance(await images.send(wanted(ground, import_timeout=0), {}, None), Sent)
 
 
@@ -333,8 +333,8 @@ async def test_what_is_listed_late_is_waited_for_and_not_for_ever(
     ground.ec2.late = 4
     ground.faults.once(lost, calls("ImportSnapshot", "ImportImage"))
     one = wanted(ground, import_method=method)
-    told = await sent(images, one, file)
-    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.tasks) == 1
+    upload = await sent(images, one, file)
+    assert set(ground.ours()) == {upload.external_id} and len(ground.ec2.tasks) == 1
     ground.ec2.late = 10**6
     for key in ("task", "image") if method == "snapshot" else ("task",):
         one = wanted(ground, import_method=method)
@@ -401,11 +401,11 @@ async def test_a_file_is_written_into_a_snapshot_but_for_its_empty_blocks(
     with pytest.raises(LaunchFailed, match="not stored the snapshot within 60 s"):
         await images.send(one, state, None)
     ground.ec2.ebs.slow = 0
-    told = await sent(images, one, file)
-    (disk,) = ground.ec2.images[told.external_id]["BlockDeviceMappings"]
-    assert set(ground.ours()) == {told.external_id} and len(ground.ec2.snapshots) == 1
+    upload = await sent(images, one, file)
+    (disk,) = ground.ec2.images[upload.external_id]["BlockDeviceMappings"]
+    assert set(ground.ours()) == {upload.external_id} and len(ground.ec2.snapshots) == 1
     assert ground.ec2.contents[disk["Ebs"]["SnapshotId"]] == one.sha256
-    assert ground.ec2.images[told.external_id]["ImdsSupport"] == "v2.0" and ground.objects() == {}
+    assert ground.ec2.images[upload.external_id]["ImdsSupport"] == "v2.0" and ground.objects() == {}
 
 
 async def test_a_snapshot_that_was_not_ended_is_written_anew_and_one_that_failed_says_why(
@@ -417,8 +417,8 @@ async def test_a_snapshot_that_was_not_ended_is_written_anew_and_one_that_failed
     assert [found["State"] for found in ground.ec2.snapshots.values()] == ["pending"]
     (left,) = [found for found in await images.listed(one.provider) if found.tags.get(UPLOAD_TAG) == one.upload]
     file.write_bytes(b"another")
-    told = await sent(images, one, file)
-    assert set(ground.ours()) == {told.external_id} and left.id not in ground.ec2.snapshots, "nor what was not ended"
+    upload = await sent(images, one, file)
+    assert set(ground.ours()) == {upload.external_id} and left.id not in ground.ec2.snapshots, "nor what was not ended"
     one = wanted(ground, b"another", import_method="ebs-direct")
     state = await until(images, one, file, "snapshot")
     ground.ec2.snapshots[state["snapshot"]] |= {"State": "error", "StateMessage": "it was not written to for an hour"}
@@ -428,8 +428,8 @@ async def test_a_snapshot_that_was_not_ended_is_written_anew_and_one_that_failed
     ground.faults.once(refused, lambda received: received.path == "/snapshots")
     with pytest.raises(OverQuota, match="AWS EBS says ConcurrentLimitExceeded: Too many"):
         await images.send(one, {}, file)
-    told = await sent(images, one, file)
-    await gone(images, one, dict(told.state))
+    upload = await sent(images, one, file)
+    await gone(images, one, dict(upload.state))
     assert one.upload not in str(ground.ours())
 
 
@@ -463,13 +463,13 @@ async def test_images_in_use_are_reported_and_unused_imports_are_found(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground)
-    told = await sent(images, one, file)
-    mapping = ground.ec2.images[told.external_id]["BlockDeviceMappings"]
+    upload = await sent(images, one, file)
+    mapping = ground.ec2.images[upload.external_id]["BlockDeviceMappings"]
     other = ground.ec2.has_image(Name="somebody's", BlockDeviceMappings=mapping)
     with pytest.raises(LaunchFailed, match=f"is currently in use by {other}"):
-        await gone(images, one, dict(told.state))
+        await gone(images, one, dict(upload.state))
     del ground.ec2.images[other]
-    await gone(images, one, dict(told.state))
+    await gone(images, one, dict(upload.state))
     for method, is_withdrawn in ((method, is_so) for method in ("snapshot", "image") for is_so in (True, False)):
         one = wanted(ground, import_method=method)
         state = await until(images, one, file, "task")

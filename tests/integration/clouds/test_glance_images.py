@@ -71,9 +71,9 @@ async def test_an_image_is_private_has_our_tags_and_is_what_was_sent(
     images: GlanceImages, glance: Glance, file: Path
 ) -> None:
     one = wanted(team="blue")
-    told = await sent(images, one, file)
+    upload = await sent(images, one, file)
     [there] = ours(glance)
-    assert told.external_id == there["id"] and there["status"] == "active"
+    assert upload.external_id == there["id"] and there["status"] == "active"
     assert there["os_hash_value"] == hashlib.sha512(CONTENT).hexdigest()
     assert (there["disk_format"], there["container_format"], there["visibility"]) == ("qcow2", "bare", "private")
     assert one.tags.items() <= there.items() and one.upload in there["name"]
@@ -83,8 +83,8 @@ async def test_a_slow_store_is_waited_for_and_nothing_is_sent_again(
     ground: OpenStackGround, images: GlanceImages, glance: Glance, file: Path
 ) -> None:
     glance.slow = 3
-    told = await sent(images, wanted(), file)
-    assert [one["id"] for one in ours(glance)] == [told.external_id] and ground.faults.count(sends) == 1
+    upload = await sent(images, wanted(), file)
+    assert [one["id"] for one in ours(glance)] == [upload.external_id] and ground.faults.count(sends) == 1
 
 
 async def test_what_glance_never_ends_storing_is_taken_away(ground: OpenStackGround, glance: Glance) -> None:
@@ -116,8 +116,8 @@ async def test_of_two_that_lost_answers_left_one_stays(
     await images.send(one, {}, None)
     await late[0]()
     assert len(ours(glance)) == 2
-    told = await sent(images, one, file)
-    assert [there["id"] for there in ours(glance)] == [told.external_id]
+    upload = await sent(images, one, file)
+    assert [there["id"] for there in ours(glance)] == [upload.external_id]
 
 
 @pytest.mark.parametrize("fault", [lost, unheard])
@@ -125,8 +125,8 @@ async def test_a_file_whose_sending_broke_off_is_sent_again(
     ground: OpenStackGround, images: GlanceImages, glance: Glance, file: Path, fault: Any
 ) -> None:
     ground.faults.once(fault, sends)
-    told = await sent(images, wanted(), file)
-    assert [there["id"] for there in ours(glance)] == [told.external_id]
+    upload = await sent(images, wanted(), file)
+    assert [there["id"] for there in ours(glance)] == [upload.external_id]
     assert ground.faults.count(sends) == (1 if fault is lost else 2)
 
 
@@ -248,8 +248,8 @@ async def test_an_upload_is_withdrawn_while_it_is_sent(
 async def test_a_machine_is_made_of_the_image_of_an_upload(nova_server: str, file: Path) -> None:
     """Nova has a separate Glance here, without this image: only the request to it is checked."""
     async with openstack_ground(nova_server) as ground, driving(ground) as driver:
-        told = await sent(driver.images, wanted(), file)  # type: ignore[attr-defined]
+        upload = await sent(driver.images, wanted(), file)  # type: ignore[attr-defined]
         with pytest.raises(LaunchFailed, match="Can not find requested image"):
-            await driver.advance(ground.wanted(str(uuid.uuid4()), image={"image-id": told.external_id}), {})
+            await driver.advance(ground.wanted(str(uuid.uuid4()), image={"image-id": upload.external_id}), {})
         [asked] = [json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one)]
-        assert asked["imageRef"] == told.external_id
+        assert asked["imageRef"] == upload.external_id

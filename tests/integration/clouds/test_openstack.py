@@ -53,20 +53,20 @@ async def test_names_are_resolved_and_nova_gets_the_settings_of_the_label(
         {"networks": ["private"], "userdata": "#!/bin/sh\né", "security-groups": ["default"], "az": "nova"},
         {"image-id": "debian", "config-drive": False},
     )
-    told = await made(driver, wanted)
-    there = (await ground.nova("GET", f"/servers/{told.external_id}"))["server"]
+    machine = await made(driver, wanted)
+    there = (await ground.nova("GET", f"/servers/{machine.external_id}"))["server"]
     assert there["image"]["id"] == IMAGE and there["flavor"]["original_name"] == "m1.tiny"
     assert there["metadata"] == wanted.tags and there["config_drive"] == "" and list(there["addresses"]) == ["private"]
     asked = next(json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one))
     assert asked["security_groups"] == [{"name": "default"}] and asked["availability_zone"] == "nova"
-    assert told.host == {
+    assert machine.host == {
         "ansible_host": there["addresses"]["private"][0]["addr"],
         "ansible_port": 22,
         "ansible_connection": "ssh",
         "ansible_user": "debian",
     }
-    assert (told.about["az"], told.about["cloud"], told.about["region"]) == ("nova", "stacky", "RegionOne")
-    assert told.about["host_id"] == there["hostId"] and told.about["public_ipv4"] == ""
+    assert (machine.about["az"], machine.about["cloud"], machine.about["region"]) == ("nova", "stacky", "RegionOne")
+    assert machine.about["host_id"] == there["hostId"] and machine.about["public_ipv4"] == ""
     assert await driver.uses(wanted) == {"instances": 1, "cores": 1, "ram": 512}
     assert (await driver.limits(ground.provider))["cores"] == 2000
 
@@ -99,10 +99,10 @@ async def test_an_address_is_lent_once_tagged_and_given_back(ground: OpenStackGr
     with pytest.raises(CloudUnavailable):
         await made(driver, wanted)
     async with driving(ground) as after_a_crash:
-        told = await made(after_a_crash, wanted, {})
+        machine = await made(after_a_crash, wanted, {})
     (one,) = ground.services.floating.values()
-    assert told.host is not None and told.host["ansible_host"] == one["floating_ip_address"]
-    assert told.about["private_ipv4"] == "192.168.1.30" and address_tags(one["description"]) == wanted.tags
+    assert machine.host is not None and machine.host["ansible_host"] == one["floating_ip_address"]
+    assert machine.about["private_ipv4"] == "192.168.1.30" and address_tags(one["description"]) == wanted.tags
     ground.services.floating["of-others"] = {"id": "of-others", "description": "of others", "port_id": None}
     listed = {found.id: found for found in await driver.resources(ground.provider)}
     assert listed[one["id"]].tags[NODE_TAG] == wanted.node and listed["of-others"].tags == {}
@@ -133,7 +133,7 @@ async def test_no_address_to_lend_is_no_room(ground: OpenStackGround, driver: Ma
 async def test_two_servers_of_one_node_become_one(ground: OpenStackGround, driver: Machines) -> None:
     """Nova accepts no token of its caller: if a pending call is repeated, it makes two."""
     wanted = ground.wanted(node())
-    told = await made(driver, wanted)
+    machine = await made(driver, wanted)
     said = {
         "name": "twin",
         "imageRef": IMAGE,
@@ -142,19 +142,19 @@ async def test_two_servers_of_one_node_become_one(ground: OpenStackGround, drive
         "metadata": dict(wanted.tags),
     }
     await ground.nova("POST", "/servers", {"server": said})
-    again = await made(driver, wanted, told.state)
-    assert again.external_id == told.external_id
+    again = await made(driver, wanted, machine.state)
+    assert again.external_id == machine.external_id
     while len(await ground.everything()) > 1:
-        await driver.advance(wanted, told.state)
-    assert list(await ground.everything()) == [told.external_id]
+        await driver.advance(wanted, machine.state)
+    assert list(await ground.everything()) == [machine.external_id]
 
 
 def in_error(message: str) -> Callable[[bytes], bytes]:
     def by(body: bytes) -> bytes:
-        told = json.loads(body)
-        for one in told["servers"]:
+        document = json.loads(body)
+        for one in document["servers"]:
             one |= {"status": "ERROR", "fault": {"code": 500, "message": message, "created": ""}}
-        return json.dumps(told).encode()
+        return json.dumps(document).encode()
 
     return by
 
@@ -241,9 +241,9 @@ async def test_an_expired_token_is_replaced_at_once_and_a_wrong_password_is_repo
     assert ground.services.tokens == 2
     login = {"identity": {"methods": ["password"], "password": {"user": {"name": "u", "password": "wrong-one"}}}}
     other = Machines("c", ground.place(login))
-    with pytest.raises(CloudUnavailable, match="rejected Headgate's login") as told:
+    with pytest.raises(CloudUnavailable, match="rejected Headgate's login") as raised:
         await other.resources(ground.provider)
-    assert "wrong-one" not in str(told.value) + repr(vars(other))
+    assert "wrong-one" not in str(raised.value) + repr(vars(other))
     await other.close()
     with pytest.raises(CloudUnavailable, match="no service compute"):
         await driver.limits({"region": "Nowhere"}) or await driver.resources({"region": "Nowhere"})

@@ -43,8 +43,8 @@ def work(repositories: Repositories) -> Path:
     """Make a clone of a repository with the hook."""
     work = repositories.work("code")
     run_git("push", "-q", "origin", "HEAD:refs/heads/stable/1.0", at=work)
-    said = CliRunner().invoke(hook, [str(repositories.hub / "code")])
-    assert said.exit_code == 0 and "hooks/update" in said.output, said.output
+    result = CliRunner().invoke(hook, [str(repositories.hub / "code")])
+    assert result.exit_code == 0 and "hooks/update" in result.output, result.output
     return work
 
 
@@ -82,15 +82,15 @@ def test_a_hook_of_somebody_else_stays(repositories: Repositories) -> None:
     theirs = repositories.hub / "code/hooks/update"
     theirs.parent.mkdir(exist_ok=True)
     theirs.write_text("#!/bin/sh\nexit 0\n")
-    said = CliRunner().invoke(hook, [str(repositories.hub / "code")])
-    assert said.exit_code != 0 and theirs.read_text() == "#!/bin/sh\nexit 0\n"
+    result = CliRunner().invoke(hook, [str(repositories.hub / "code")])
+    assert result.exit_code != 0 and theirs.read_text() == "#!/bin/sh\nexit 0\n"
     assert CliRunner().invoke(hook, [str(repositories.root)]).exit_code != 0
 
 
 def test_what_is_printed_is_the_hook() -> None:
-    said = CliRunner().invoke(hook, [])
-    assert said.output.startswith("#!/bin/sh\n")
-    assert subprocess.run(["sh", "-n"], input=said.output, text=True, check=False).returncode == 0
+    result = CliRunner().invoke(hook, [])
+    assert result.output.startswith("#!/bin/sh\n")
+    assert subprocess.run(["sh", "-n"], input=result.output, text=True, check=False).returncode == 0
 
 
 def test_the_rules_for_gitolite_refuse_what_blocks_others() -> None:
@@ -118,9 +118,9 @@ def test_who_pushes_is_shown_where_to_look(
     (tmp_path / "headgate.conf").write_text(settings)
     words = ["install", "--config", str(tmp_path / "headgate.conf"), str(hub / "code")]
     for _ in range(2):
-        said = CliRunner().invoke(hook, words)
-        assert said.exit_code == 0 and "hooks/update" in said.output and "hooks/post-receive" in said.output, (
-            said.output
+        result = CliRunner().invoke(hook, words)
+        assert result.exit_code == 0 and "hooks/update" in result.output and "hooks/post-receive" in result.output, (
+            result.output
         )
 
     def shown(*refs: str) -> list[str]:
@@ -148,10 +148,10 @@ def test_a_foreign_hook_stays_and_missing_settings_are_named(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HEADGATE_CONFIG", raising=False)
     at = repositories.hub / "code"
-    said = CliRunner().invoke(hook, ["install", str(at)])
-    assert said.exit_code == 0 and "give --page" in said.output and not (at / "hooks/post-receive").exists()
+    result = CliRunner().invoke(hook, ["install", str(at)])
+    assert result.exit_code == 0 and "give --page" in result.output and not (at / "hooks/post-receive").exists()
     theirs = at / "hooks/post-receive"
     theirs.parent.mkdir(exist_ok=True)
     theirs.write_text("#!/bin/sh\nmail\n")
-    said = CliRunner().invoke(hook, ["install", "--page", "https://gate.example/t/x", str(at)])
-    assert said.exit_code and "already exists" in str(said.exception) and theirs.read_text() == "#!/bin/sh\nmail\n"
+    result = CliRunner().invoke(hook, ["install", "--page", "https://gate.example/t/x", str(at)])
+    assert result.exit_code and "already exists" in str(result.exception) and theirs.read_text() == "#!/bin/sh\nmail\n"

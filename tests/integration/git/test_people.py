@@ -18,8 +18,8 @@ KEY = f"{PROJECT}/master/one"
 @pytest.fixture
 def bound(repositories: Repositories) -> Repositories:
     """Install the rules that bind names; Headgate pushes as `headgate`."""
-    said = CliRunner().invoke(hook, ["--people", "headgate", str(repositories.hub / "code")])
-    assert said.exit_code == 0, said.output
+    result = CliRunner().invoke(hook, ["--people", "headgate", str(repositories.hub / "code")])
+    assert result.exit_code == 0, result.output
     return repositories
 
 
@@ -54,5 +54,5 @@ async def test_approvals_of_nothing_are_named(bound: Repositories) -> None:
     proposed(bound, "ada")
     push(bound, "grace", "HEAD:refs/approvals/grace/master/ghost")
     async with watching(bound) as watch:
-        told = await watch.until_problem("refs/approvals/grace/master/ghost")
-        assert "there is no such change" in told
+        problem = await watch.until_problem("refs/approvals/grace/master/ghost")
+        assert "there is no such change" in problem

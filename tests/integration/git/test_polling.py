@@ -137,8 +137,8 @@ async def test_a_branch_deleted_closes_its_changes_with_a_reason(repositories: R
         repositories.propose("code", "one", {"c": "x\n"}, branch="topical")
         one = await seen.until(EventKind.PROPOSED)
         run_git("push", "-q", "origin", ":refs/heads/topical", at=repositories.work("code"))
-        told = await seen.until_problem("refs/for/topical/one: it names no existing branch")
-        assert "push to refs/for/<branch>/<topic>" in told
+        problem = await seen.until_problem("refs/for/topical/one: it names no existing branch")
+        assert "push to refs/for/<branch>/<topic>" in problem
         change_state = seen.known[one.key]
         assert not change_state.open and change_state.reason == f"the branch topical of {PROJECT} was deleted"
         run_git("push", "-q", "origin", "HEAD^:refs/heads/topical", at=repositories.work("code"))
@@ -167,8 +167,8 @@ async def test_a_lost_repository_is_reported_once_and_comes_back(
         await seen.until_problem("")
         repositories.propose("code", "two", {"c": "x\n"})
         assert (await seen.until(EventKind.PROPOSED)).topic == "two"
-    told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
-    assert len(told) == 2 and all(f"{PROJECT} cannot be read; retrying until it can" in text for text in told)
+    messages = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert len(messages) == 2 and all(f"{PROJECT} cannot be read; retrying until it can" in text for text in messages)
     assert sum("can be read again" in record.getMessage() for record in caplog.records) == 2
 
 

@@ -46,30 +46,30 @@ def as_tested(here: Ground, pull: FakeGiteaPull, mode: str = "merge") -> tuple[L
 @pytest.mark.parametrize(("mode", "parents"), [("merge", 2), ("squash-merge", 1), ("rebase", 1)])
 async def test_it_lands_as_it_was_tested(here: Ground, mode: str, parents: int) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull, mode)
-    done = await here.forge.land(*asked)
+    landing = as_tested(here, pull, mode)
+    done = await here.forge.land(*landing)
     tip = hosts.opened(here.repository)[hosts.heads(here.repository)["main"]]
     assert done == MergeLanded(str(tip.id))
     assert len(tip.parent_ids) == parents and pull.merged
     if mode != "rebase":
         assert tip.message.startswith("A title (#1)\n\nA body")
-    assert await here.forge.land(*asked) == done, "asked again it has landed"
+    assert await here.forge.land(*landing) == done, "asked again it has landed"
 
 
 async def test_a_head_that_moved_does_not_land(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.ada.push(here.repository, "topic", {"a.txt": "evil\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "its head is no longer" in done.why
     assert not pull.merged
 
 
 async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.bob.push(here.repository, "main", {"b.txt": "1\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and done.moved
     assert not pull.merged
 
@@ -77,13 +77,13 @@ async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
 async def test_what_is_moved_to_another_branch_does_not_land(here: Ground) -> None:
     here.bob.push(here.repository, "release", {"a.txt": "1\n"})
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.ada.edit(pull, base="release")
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "now targets release" in done.why and not pull.merged
     here.bob.push(here.repository, "release", {"a.txt": "2\n"}, merges=pull.head_sha)
     assert pull.merged
-    assert isinstance(await here.forge.land(*asked), NotLanded), "merged elsewhere it has not landed here"
+    assert isinstance(await here.forge.land(*landing), NotLanded), "merged elsewhere it has not landed here"
 
 
 async def test_another_tree_is_an_alarm(here: Ground) -> None:
@@ -96,40 +96,40 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
 
 async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.hub.fail("POST", MERGE, done=True)
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, MergeLanded) and not done.differs and pull.merged
 
 
 async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.hub.fail("POST", MERGE, status=503)
     with pytest.raises(ReporterAway):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     assert not pull.merged
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None:
     here.hub.world.mergeability_asks = 3
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     with pytest.raises(ReportPutOff, match="still checking"):
-        await here.forge.land(*asked)
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+        await here.forge.land(*landing)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 async def test_what_it_says_for_long_is_a_conflict(here: Ground) -> None:
     """Gitea gives the same answer to both."""
     here.hub.world.mergeability_asks = 1_000
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     with pytest.raises(ReportPutOff):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.hub.world.clock.advance(PATIENCE_S + 1)
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "a conflict with main" in done.why
 
 
@@ -167,18 +167,18 @@ async def test_a_merge_that_breaks_gitea_delays_nothing_else(here: Ground) -> No
 
 async def test_a_token_that_is_refused_makes_it_wait(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.hub.world.tokens[here.account.api_token].revoked = True
     with pytest.raises(ReporterAway):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.hub.world.tokens[here.account.api_token].revoked = False
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 @pytest.mark.long
 async def test_a_push_is_seen_or_reported_or_its_change_is_closed(here: Ground) -> None:
-    said = {"baseurl": here.hub.url, "api_token": here.account.api_token, "land": "push"}
-    connected = connect(DriverOptions("hub", said, here.root, lambda: engine, lambda: 0))
+    section = {"baseurl": here.hub.url, "api_token": here.account.api_token, "land": "push"}
+    connected = connect(DriverOptions("hub", section, here.root, lambda: engine, lambda: 0))
     engine = GitEngine(here.root / "pushing", {"hub": connected.git})
     assert connected.forge.can.lands == "push" and here.forge.can.lands == "merge"
 

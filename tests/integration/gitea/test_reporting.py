@@ -77,9 +77,9 @@ async def test_what_jobs_say_of_lines_is_one_review(here: Ground) -> None:
         "other": (FileComment("Not of this change", 1),),
         "b.txt": (FileComment("Wide", 0, "error", Range(3, 1, 4, 2)),),
     }
-    told = outbox_message(pull, "failure", comments=notes)
+    message = outbox_message(pull, "failure", comments=notes)
     for _ in range(2):
-        await here.forge.report(replace(told, change=replace(change_of(pull), files=("a.txt",))))
+        await here.forge.report(replace(message, change=replace(change_of(pull), files=("a.txt",))))
     (review,) = pull.reviews
     assert (review.state, review.notes) == ("COMMENT", (("a.txt", 1, "**warning**: Narrow"),))
     await here.forge.report(outbox_message(pull, "failure", "Again", comments=notes))  # the effect is unknown

@@ -88,8 +88,8 @@ class Ground:
         self.bob: FakeGitHubPerson = hub.person("bob", acme__rocket="admin")
         self.eve: FakeGitHubPerson = hub.person("eve")
         self.root = root
-        said = {"server": hub.url, "app_id": str(self.app.id), "app_key": "/key", "webhook_token": SECRET}
-        self.account: GitHubAccount = account("hub", said, hub.keys[self.app.id])
+        section = {"server": hub.url, "app_id": str(self.app.id), "app_key": "/key", "webhook_token": SECRET}
+        self.account: GitHubAccount = account("hub", section, hub.keys[self.app.id])
         self.client, self.forge = self.driver("git")
         self.gate = Gate(self.forge)
         self.refused: list[str] = []

@@ -115,9 +115,11 @@ async def site(hub: GitHub, root: Path, lands: str) -> AsyncIterator[Site]:
     async with ground(hub, root) as here:
         rocket, pad = here.repository, hub.repository("acme/pad", {"a.txt": "1\n"})
         (root / "app.pem").write_text(hub.keys[here.app.id])
-        said = {"server": hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
+        section = {"server": hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "webhook_token": SECRET}
         looking: list[GitEngine] = []
-        given = DriverOptions("hub", {**said, "land": lands}, root, lambda: looking[0], lambda: int(time.time() * 1000))
+        given = DriverOptions(
+            "hub", {**section, "land": lands}, root, lambda: looking[0], lambda: int(time.time() * 1000)
+        )
         connected = connect(given)
         looking.append(GitEngine(root / "looking", {"hub": connected.git}))
         await here.forge.close()

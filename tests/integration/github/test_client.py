@@ -26,8 +26,8 @@ class Ground:
         self.repository: FakeGitHubRepository = hub.repository("acme/rocket", {"a.txt": "1\n"})
         app = hub.app()
         self.installation: FakeGitHubInstallation = hub.install(app, "acme")
-        said = {"server": hub.url, "app_id": str(app.id), "app_key": "/key"}
-        self.account: GitHubAccount = account("hub", said, hub.keys[app.id])
+        section = {"server": hub.url, "app_id": str(app.id), "app_key": "/key"}
+        self.account: GitHubAccount = account("hub", section, hub.keys[app.id])
         self.clients: list[GitHubClient] = []
 
     def client(self, account: GitHubAccount | None = None) -> tuple[GitHubClient, Tokens]:
@@ -133,11 +133,11 @@ async def test_limits_are_obeyed_without_asking(ground: Ground) -> None:
     with pytest.raises(ReporterAway, match="secondary rate limit") as away:
         await client.get(key, ROCKET)
     assert away.value.wait_s == 31
-    asked = len(ground.hub.server.log)
+    count = len(ground.hub.server.log)
     with pytest.raises(ReporterAway) as away:
         await client.write("POST", key, f"{ROCKET}/issues/1/comments", {"body": "x"})
     assert 0 < away.value.wait_s <= 31
-    assert len(ground.hub.server.log) == asked
+    assert len(ground.hub.server.log) == count
     ground.hub.world.clock.advance(32)
     assert (await client.get(key, ROCKET)).status == 200
     ground.hub.limits.punish(ground.key(), 30, retry_after=False)

@@ -55,25 +55,25 @@ async def test_it_lands_as_it_was_as_tested(here: Ground, mode: str, parents: in
 
 async def test_a_repeated_request_finds_it_landed(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
-    first = await here.forge.land(*asked)
-    assert await here.forge.land(*asked) == first
+    landing = as_tested(here, pull)
+    first = await here.forge.land(*landing)
+    assert await here.forge.land(*landing) == first
 
 
 async def test_a_head_that_moved_does_not_land(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.ada.push(here.repository, "topic", {"a.txt": "evil\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "its head is no longer" in done.why
     assert not pull.merged
 
 
 async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.bob.push(here.repository, "main", {"b.txt": "1\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and done.moved
     assert not pull.merged
 
@@ -89,31 +89,31 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
 
 async def test_merged_although_the_answer_was_lost(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.hub.fail("PUT", "/repos/{owner}/{repo}/pulls/{pull_number}/merge", done=True)
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, MergeLanded) and not done.differs and pull.merged
 
 
 @pytest.mark.long
 async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.hub.fail("PUT", "/repos/{owner}/{repo}/pulls/{pull_number}/merge", status=503)
     with pytest.raises(ReporterAway):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     assert not pull.merged
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 @pytest.mark.long
 async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> None:
     here.hub.world.mergeability_asks = 2
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     with pytest.raises(ReportPutOff, match="still checking"):
-        await here.forge.land(*asked)
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+        await here.forge.land(*landing)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 @pytest.mark.long
@@ -140,9 +140,9 @@ async def test_refusals_of_the_rules_are_reported(here: Ground) -> None:
 
 async def test_an_app_that_was_removed_lands_nothing(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.hub.world.installations.clear()
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "is not installed" in done.why
 
 

@@ -59,7 +59,7 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
         writes = [shared.context.store.counts.commits + shared.context.store.counts.reads for shared in (one, two)]
 
         here.hub.limits.punish(key, 1800)
-        asked = len(here.hub.server.log)
+        count = len(here.hub.server.log)
         for _ in range(3):
             with pytest.raises(ReporterAway) as refused:
                 await here.forge.report(outbox_message(pull, "start", "Anew"))
@@ -72,7 +72,7 @@ async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(her
             with pytest.raises(ReporterAway) as refused:
                 await forge.report(outbox_message(pull, "start", "Anew"))
             assert refused.value.alone and 1700 < refused.value.wait_s <= 1801
-        assert len(here.hub.server.log) == asked + 1, "one refusal is enough for all"
+        assert len(here.hub.server.log) == count + 1, "one refusal is enough for all"
         counts = [shared.context.store.counts.commits + shared.context.store.counts.reads for shared in (one, two)]
         assert [after - before for before, after in zip(writes, counts, strict=True)] == [2, 0]
         assert (await other.get(await forge._tokens.of("far/away"), f"/repos/{away.full_name}")).status == 200
@@ -102,9 +102,9 @@ async def test_a_limit_that_is_nearly_reached_is_reported_once(here: Ground) -> 
             while not two.of("hub").known(account).spare_s:
                 await two.context.mirror.moved(two.context.mirror.moves)
         assert one.context.store.counts.commits == before + 1
-        asked = len(here.hub.server.log)
+        count = len(here.hub.server.log)
         with pytest.raises(ReporterAway):
             await other.get(await forge._tokens.of("acme/rocket"), "/repos/acme/rocket", urgent=False)
-        assert len(here.hub.server.log) == asked, "what can wait is not asked"
+        assert len(here.hub.server.log) == count, "what can wait is not asked"
         await forge.report(outbox_message(pull, "success"))
     await other.close()

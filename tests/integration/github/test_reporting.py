@@ -134,8 +134,8 @@ async def test_annotations_beyond_fifty_come_in_batches(here: Ground) -> None:
     narrow = FileComment("Narrow", 0, "info", Range(3, 1, 3, 2))
     nowhere = FileComment("Nowhere", 0)
     comments = {"a.txt": (*notes, wide, narrow, nowhere, notes[0]), "other": notes[:1]}
-    told = outbox_message(pull, "failure", how={"check": "failure", "comment": False}, comments=comments)
-    await here.forge.report(replace(told, change=replace(change_of(pull), files=("a.txt",))))
+    message = outbox_message(pull, "failure", how={"check": "failure", "comment": False}, comments=comments)
+    await here.forge.report(replace(message, change=replace(change_of(pull), files=("a.txt",))))
     (run,) = here.repository.check_runs.values()
     assert run.batches == [50, 50, 21]
     assert (run.annotations[0]["message"], run.annotations[0]["annotation_level"]) == ("Wide", "failure")

@@ -159,9 +159,9 @@ async def test_what_we_may_bypass_is_not_lacking(here: Ground) -> None:
     opened(here)
     found = [(rule.met, rule.bypassed) for rule in await rules(here)]
     assert found == [(False, True), (False, True), (False, False)]
-    asked = [one for one in here.hub.server.log if one.template.endswith("/rulesets/{ruleset_id}")]
+    requests = [one for one in here.hub.server.log if one.template.endswith("/rulesets/{ruleset_id}")]
     await rules(here)
-    assert len(asked) == 2 == sum(one.template.endswith("/rulesets/{ruleset_id}") for one in here.hub.server.log)
+    assert len(requests) == 2 == sum(one.template.endswith("/rulesets/{ruleset_id}") for one in here.hub.server.log)
 
 
 async def test_an_account_that_may_merge_as_admin(here: Ground) -> None:

@@ -37,8 +37,8 @@ class Ground:
 
     def jwt(self, **more: Any) -> str:
         now_s = int(self.hub.world.clock.now_s())
-        said = {"iat": now_s, "exp": now_s + 300, "iss": str(self.app.id), **more}
-        return jwt.encode(said, self.hub.keys[self.app.id], algorithm="RS256")
+        claims = {"iat": now_s, "exp": now_s + 300, "iss": str(self.app.id), **more}
+        return jwt.encode(claims, self.hub.keys[self.app.id], algorithm="RS256")
 
     async def ask(self, method: str, path: str, *, token: str | None = None, **more: Any) -> httpx.Response:
         if not self.token:

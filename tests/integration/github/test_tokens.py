@@ -39,9 +39,9 @@ def engine(here: Ground, tmp_path: Path) -> GitEngine:
     """Provide the git credentials of another process, which does not poll."""
     key = tmp_path / "app.pem"
     key.write_text(here.hub.keys[here.app.id])
-    said = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": str(key), "webhook_token": SECRET}
+    section = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": str(key), "webhook_token": SECRET}
     made: list[GitEngine] = []
-    given = DriverOptions("hub", said, tmp_path, lambda: made[0], lambda: int(time.time() * 1000))
+    given = DriverOptions("hub", section, tmp_path, lambda: made[0], lambda: int(time.time() * 1000))
     made.append(GitEngine(tmp_path / "merger", {"hub": forge.connect(given).git}))
     return made[0]
 
@@ -114,10 +114,10 @@ async def test_what_is_refused_for_another_reason_keeps_its_token(here: Ground, 
 @pytest.mark.long
 async def test_a_report_whose_token_is_revoked_early_is_sent_with_a_new_one(here: Ground) -> None:
     pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
-    told = outbox_message(pull, "success", how={"status": "success"})
-    await here.forge.report(told)
+    message = outbox_message(pull, "success", how={"status": "success"})
+    await here.forge.report(message)
     revoked(here)
-    await here.forge.report(replace(told, key="again", report=replace(told.report, message="Once more.")))
+    await here.forge.report(replace(message, key="again", report=replace(message.report, message="Once more.")))
     assert "Once more." in pull.comments[-1].body and len(pull.comments) == 1
 
 

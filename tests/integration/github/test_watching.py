@@ -291,10 +291,10 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
         here.hub.limits.after_s = 1  # is what the answers say
         opened(here)
         await gate.until(lambda: "secondary rate limit" in gate.problems.get(PROJECT, ""))
-        asked = len(here.hub.server.log)
+        count = len(here.hub.server.log)
         here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
-    assert len(here.hub.server.log) > asked
+    assert len(here.hub.server.log) > count
 
 
 @pytest.mark.long
@@ -351,8 +351,10 @@ async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()
-        told = report("failure")
-        await here.forge.report(OutboxMessage("", told, change=gate.change_state(1).change, how={"check": "failure"}))
+        message = report("failure")
+        await here.forge.report(
+            OutboxMessage("", message, change=gate.change_state(1).change, how={"check": "failure"})
+        )
         (run,) = here.repository.check_runs.values()
         here.bob.rerun(here.repository, run)
         await here.settled()

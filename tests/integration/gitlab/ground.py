@@ -40,8 +40,8 @@ class Ground(ForgeSetup):
         self.bob: FakeGitLabPerson = hub.person("bob", {PATH: MAINTAINER})
         self.eve: FakeGitLabPerson = hub.person("eve")
         self.token: str = hub.bot("gate", PATH)
-        said = {"server": hub.url, "api_token": self.token, "webhook_token": SECRET}
-        self.account: GitLabAccount = account("hub", said)
+        section = {"server": hub.url, "api_token": self.token, "webhook_token": SECRET}
+        self.account: GitLabAccount = account("hub", section)
         self.client, forge = self.driver("git")
         self.begin(forge, hub.mail)
 

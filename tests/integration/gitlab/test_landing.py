@@ -22,10 +22,10 @@ def head(here: Ground) -> str:
 
 async def test_it_lands_as_it_was_tested_and_a_repeated_request_finds_it_landed(here: Ground) -> None:
     one = opened(here)
-    asked = as_tested(here, one)
-    done = await here.forge.land(*asked)
+    landing = as_tested(here, one)
+    done = await here.forge.land(*landing)
     tip = hosts.opened(here.project)[head(here)]
-    assert done == MergeLanded(str(tip.id)) == await here.forge.land(*asked)
+    assert done == MergeLanded(str(tip.id)) == await here.forge.land(*landing)
     assert [str(parent) for parent in tip.parent_ids][1] == one.sha and one.state == "merged"
     (merge,) = [call for call in here.hub.server.log if call.method == "PUT"]
     assert merge.body == {"sha": one.sha, "squash": False}
@@ -49,13 +49,13 @@ async def test_one_commit_of_it_or_none_where_the_project_only_moves_forward(her
 async def test_another_head_or_target_does_not_land(here: Ground) -> None:
     here.bob.push(here.project, "release", {"a.txt": "1\n"})
     one = opened(here)
-    asked = as_tested(here, one)
+    landing = as_tested(here, one)
     here.ada.edit(one, target_branch="release")
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "now targets release" in done.why
     here.ada.edit(one, target_branch="main")
     here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "its head is no longer" in done.why
     assert one.state == "opened"
 
@@ -79,9 +79,9 @@ async def test_a_head_that_moves_while_it_is_merged_does_not_land(
 
 
 async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
-    asked = as_tested(here, opened(here))
+    landing = as_tested(here, opened(here))
     here.bob.push(here.project, "main", {"b.txt": "1\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and done.moved
 
 
@@ -94,33 +94,33 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
 
 async def test_merged_although_the_answer_was_lost_and_an_answer_that_never_comes(here: Ground) -> None:
     one = opened(here)
-    asked = as_tested(here, one)
+    landing = as_tested(here, one)
     here.hub.fail("PUT", f"{M}/merge", status=503)
     with pytest.raises(ReporterAway):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     assert one.state == "opened"
     here.hub.fail("PUT", f"{M}/merge", done=True)
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, MergeLanded) and not done.differs and one.state == "merged"
 
 
 async def test_what_gitlab_has_not_worked_out_is_waited_for(here: Ground) -> None:
     here.hub.world.undecided_asks = 4
-    asked = as_tested(here, opened(here))
+    landing = as_tested(here, opened(here))
     with pytest.raises(ReportPutOff, match="waits for GitLab to work out"):
-        await here.forge.land(*asked)
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+        await here.forge.land(*landing)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 @pytest.mark.long
 async def test_requirements_of_the_project_are_reported(here: Ground) -> None:
     one = opened(here)
-    asked = as_tested(here, one)
+    landing = as_tested(here, one)
     note = here.eve.comment(one, "Why?", resolvable=True)
     assert note is not None
 
     async def why() -> str:
-        done = await here.forge.land(*asked)
+        done = await here.forge.land(*landing)
         assert isinstance(done, NotLanded) and one.state == "opened"
         return done.why
 
@@ -146,31 +146,31 @@ async def test_requirements_of_the_project_are_reported(here: Ground) -> None:
     assert "needs its pipeline to pass: lint" in await why()
     here.eve.status(one, "lint", "running")
     with pytest.raises(ReportPutOff, match="lint"):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.eve.status(one, "lint", "success")
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 async def test_a_project_that_moved_lands_all_the_same(here: Ground) -> None:
     one = opened(here)
-    asked = as_tested(here, one)
+    landing = as_tested(here, one)
     here.hub.rename(here.project, "acme/space/shuttle")
-    assert isinstance(await here.forge.land(*asked), MergeLanded) and one.state == "merged"
+    assert isinstance(await here.forge.land(*landing), MergeLanded) and one.state == "merged"
 
 
 async def test_a_token_that_is_revoked_refuses_nobody(here: Ground) -> None:
-    asked = as_tested(here, opened(here))
+    landing = as_tested(here, opened(here))
     here.hub.world.tokens[here.token].revoked = True
     with pytest.raises(ReporterAway, match="Token was revoked"):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.hub.world.tokens[here.token].revoked = False
-    assert isinstance(await here.forge.land(*asked), MergeLanded)
+    assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
 @pytest.mark.long
 async def test_a_push_is_seen_and_what_is_not_seen_is_closed(here: Ground) -> None:
-    said = {"server": here.hub.url, "api_token": here.token, "land": "push"}
-    connected = connect(DriverOptions("hub", said, here.root, lambda: engine, lambda: 0))
+    section = {"server": here.hub.url, "api_token": here.token, "land": "push"}
+    connected = connect(DriverOptions("hub", section, here.root, lambda: engine, lambda: 0))
     engine = GitEngine(here.root / "pushing", {"hub": connected.git})
     assert connected.forge.can.lands == "push" and here.forge.can.lands == "merge"
     seen, squashed = opened(here), here.ada.propose(here.project, "other", {"b.txt": "1\n"})

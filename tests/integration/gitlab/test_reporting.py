@@ -43,14 +43,14 @@ async def test_a_status_has_the_name_of_the_pipeline_and_is_of_the_head_pipeline
 async def test_of_a_fork_the_status_is_where_we_may_write(here: Ground) -> None:
     fork = here.eve.fork(here.project)
     one = here.eve.propose(here.project, "topic", {"a.txt": "2\n"}, fork=fork)
-    told = outbox_message(one, "success", how={"status": "success", "comment": False})
-    await here.forge.report(told)
+    message = outbox_message(one, "success", how={"status": "success", "comment": False})
+    await here.forge.report(message)
     assert fork.statuses == [] and [said.name for said in here.project.statuses] == ["acme/gate"]
     fork.members["gate"] = 30
-    await here.forge.report(told)
+    await here.forge.report(message)
     assert [said.ref for said in fork.statuses] == ["topic"]
     here.hub.remove_fork(fork)
-    await here.forge.report(told)
+    await here.forge.report(message)
 
 
 async def test_one_comment_is_edited_and_calls_nobody(here: Ground) -> None:

@@ -214,8 +214,8 @@ async def test_values_that_gitlab_computes_later_are_polled_again(
         await gate.until(lambda: seen and seen[-1].details and seen[-1].details.mergeable)
     told = [one.details for one in seen if one.details is not None]
     assert [(one.mergeable, [rule.met for rule in one.rules or ()]) for one in told] == [(None, [None]), (True, [])]
-    asked = [one for one in here.hub.server.log if one.template == M and one.method == "GET"]
-    assert len(asked) == 3
+    requests = [one for one in here.hub.server.log if one.template == M and one.method == "GET"]
+    assert len(requests) == 3
 
 
 async def test_a_pipeline_that_ends_is_seen_whatever_deliveries_do(here: Ground) -> None:
@@ -298,10 +298,10 @@ async def test_a_limit_is_waited_for_and_nothing_is_lost(here: Ground) -> None:
         here.hub.limits.punish("gate", 600, after_s=1)
         opened(here)
         await gate.until(lambda: "it cannot be queried" in gate.problems.get(PROJECT, ""))
-        asked = len(here.hub.server.log)
+        count = len(here.hub.server.log)
         here.hub.world.clock.advance(601)
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
-    assert len(here.hub.server.log) > asked
+    assert len(here.hub.server.log) > count
 
 
 async def test_calls_that_fail_are_made_again(here: Ground) -> None:

@@ -56,12 +56,12 @@ async def service(
     )  # fmt: skip
     assert process.stdout is not None
     try:
-        said = ""
+        text = ""
         async with asyncio.timeout(DEADLINE_S):
-            while not (at := re.search(r"gRPC is at (\S+)", said)):
+            while not (at := re.search(r"gRPC is at (\S+)", text)):
                 line = await process.stdout.readline()
-                assert line, said
-                said += line.decode()
+                assert line, text
+                text += line.decode()
         yield at[1]
     finally:
         process.terminate()
@@ -185,9 +185,9 @@ async def test_the_registry_has_the_key_that_its_programs_read(tmp_path: Path, p
             key = f"{prefix.rstrip('/') or 'gsr'}/services/runmachine-metadata/{address}"
             got = ("etcdctl", f"--endpoints=127.0.0.1:{port}", "get", key, "-w", "json")
             async with asyncio.timeout(DEADLINE_S):
-                while "kvs" not in (said := json.loads(await run(*got, ETCDCTL_API="3"))):
+                while "kvs" not in (document := json.loads(await run(*got, ETCDCTL_API="3"))):
                     pass  # it registers once it is served
-            (found,) = said["kvs"]
+            (found,) = document["kvs"]
             assert base64.b64decode(found["key"]).decode() == key
             assert "value" not in found and found["lease"]
         assert await _keys(port, key) == []

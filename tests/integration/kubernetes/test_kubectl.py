@@ -77,9 +77,9 @@ THINGS: list[dict[str, Any]] = [
 @pytest.mark.long
 async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: FakeKubernetesServer) -> None:
     config = cluster.kubeconfig()
-    whole = json.dumps({"apiVersion": "v1", "kind": "List", "items": THINGS}).encode()
+    data = json.dumps({"apiVersion": "v1", "kind": "List", "items": THINGS}).encode()
     making = "create", "--validate=false", "-f", "-"
-    status, text = await kubectl(config, *making, stdin=whole)
+    status, text = await kubectl(config, *making, stdin=data)
     assert status == 0 and len(text.splitlines()) == len(THINGS), text
     assert "AlreadyExists" in (await kubectl(config, *making, stdin=json.dumps(THINGS[0]).encode()))[1]
     names = await kubectl(config, "get", "namespaces", "--chunk-size=2", "-o", "name")

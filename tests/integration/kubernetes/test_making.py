@@ -188,10 +188,10 @@ async def test_a_writer_that_was_quicker_at_a_quota_is_waited_for(
 ) -> None:
     cluster.faults.append(FakeKubernetesFault("POST .*/pods$", 409, reason="Conflict"))
     state: State = {}
-    with pytest.raises(CloudUnavailable) as told:
+    with pytest.raises(CloudUnavailable) as raised:
         while True:
             state = (await driver.advance(pod(), state)).state
-    assert told.value.after_s > 0
+    assert raised.value.after_s > 0
     assert (await made(driver, pod(), state)).external_id == SPACE
 
 

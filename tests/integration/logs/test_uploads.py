@@ -149,10 +149,10 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
 
         manifest = await until("a part is there", there, every_s=0.01)
     assert not manifest.complete and len(manifest.parts) >= 3
-    told = await read(store, manifest, "job-output.txt")
-    assert told.startswith(b"".join(lines[:2_500])) and told.endswith(b"build are missing --\n")
-    assert b"executor.example stopped before it stored the rest" in told[size:] and "rest" in missing(manifest)
-    assert await read(store, manifest, "job-output.txt", size - 5, size + 3) == told[size - 5 : size + 3]
+    data = await read(store, manifest, "job-output.txt")
+    assert data.startswith(b"".join(lines[:2_500])) and data.endswith(b"build are missing --\n")
+    assert b"executor.example stopped before it stored the rest" in data[size:] and "rest" in missing(manifest)
+    assert await read(store, manifest, "job-output.txt", size - 5, size + 3) == data[size - 5 : size + 3]
     assert StoredLogs(store).file(manifest, "report/index.html") is None
 
     # the executor is killed: nothing of this process continues, and the kernel frees its locks
@@ -357,8 +357,8 @@ async def test_an_executor_that_is_killed_while_it_uploads_leaves_what_was_there
     store = LogDirectory(tmp_path / "kept")
     manifest = await StoredLogs(store).of("b1")
     assert manifest is not None and not manifest.complete and manifest.files == ()
-    told = await read(store, manifest, "job-output.txt")
-    assert told.startswith(b"until then\n") and b"killed.example stopped before it stored the rest" in told
+    data = await read(store, manifest, "job-output.txt")
+    assert data.startswith(b"until then\n") and b"killed.example stopped before it stored the rest" in data
     assert StoredLogs(store).file(manifest, "report.html") is None, "half of it is not shown"
     async with working(made(tmp_path / "logs", store)):  # its disk comes back
         manifest = await completed(store, "b1")

@@ -31,8 +31,8 @@ class Ground(ForgeSetup):
         self.ada: FakePagurePerson = hub.person("ada", acme__rocket="commit")
         self.bob: FakePagurePerson = hub.person("bob", acme__rocket="admin")
         self.eve: FakePagurePerson = hub.person("eve")
-        said = {"baseurl": f"{hub.url}/", "api_token": hub.token("headgate")}
-        self.account: PagureAccount = account("hub", said)
+        section = {"baseurl": f"{hub.url}/", "api_token": hub.token("headgate")}
+        self.account: PagureAccount = account("hub", section)
         self.client, forge = self.driver("git")
         self.begin(forge, hub.mail)
 

@@ -47,33 +47,33 @@ async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: boo
     pull = opened(here)
     if parted:
         here.bob.push(here.project, "main", {"b.txt": "1\n"})
-    asked = as_tested(here, pull)
-    done = await here.forge.land(*asked)
+    landing = as_tested(here, pull)
+    done = await here.forge.land(*landing)
     assert done == MergeLanded(tip_of(here)) and pull.status == "Merged"
     assert (done.commit == pull.commit_stop) is not (parted or always)
     here.bob.push(here.project, "main", {"c.txt": "1\n"})
-    assert await here.forge.land(*asked) == done, "asked again it has landed"
+    assert await here.forge.land(*landing) == done, "asked again it has landed"
 
 
 @pytest.mark.long
 async def test_what_moved_does_not_land(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "its head is no longer" in done.why
     other = here.ada.propose(here.project, "other", {"o.txt": "1\n"})
-    asked = as_tested(here, other)
+    landing = as_tested(here, other)
     here.bob.push(here.project, "main", {"b.txt": "1\n"})
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and done.moved
     here.bob.push(here.project, "release", {"a.txt": "1\n"})
-    asked = as_tested(here, other)
+    landing = as_tested(here, other)
     here.ada.edit(other, branch="release")
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "now targets release" in done.why
     here.hub.acts.merge(other, here.bob.account)
-    assert isinstance(await here.forge.land(*asked), NotLanded), "merged elsewhere it has not landed here"
+    assert isinstance(await here.forge.land(*landing), NotLanded), "merged elsewhere it has not landed here"
 
 
 async def test_another_tree_is_an_alarm(here: Ground) -> None:
@@ -87,20 +87,20 @@ async def test_another_tree_is_an_alarm(here: Ground) -> None:
 @pytest.mark.long
 async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
     pull = opened(here)
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     here.hub.fail("POST", MERGE, status=503)
     with pytest.raises(ReporterAway):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.hub.fail("POST", MERGE, status=500)
     with pytest.raises(ReportPutOff, match="has an internal error"):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.hub.world.tokens[here.account.api_token].revoked = True
     with pytest.raises(ReporterAway, match="refuses the api_token"):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.hub.world.tokens[here.account.api_token].revoked = False
     assert pull.status == "Open"
     here.hub.fail("POST", MERGE, done=True)
-    assert await here.forge.land(*asked) == MergeLanded(tip_of(here))
+    assert await here.forge.land(*landing) == MergeLanded(tip_of(here))
 
 
 async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> None:
@@ -108,11 +108,11 @@ async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> N
     here.project.options["disable_non_fast-forward_merges"] = True
     pull = opened(here)
     here.bob.push(here.project, "main", {"b.txt": "1\n"})
-    asked = as_tested(here, pull)
+    landing = as_tested(here, pull)
     with pytest.raises(ReportPutOff, match="has not performed it yet"):
-        await here.forge.land(*asked)
+        await here.forge.land(*landing)
     here.hub.world.clock.advance(PATIENCE_S + 1)
-    done = await here.forge.land(*asked)
+    done = await here.forge.land(*landing)
     assert isinstance(done, NotLanded) and "allows only fast-forwards" in done.why and pull.status == "Open"
 
 

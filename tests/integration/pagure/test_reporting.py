@@ -27,8 +27,8 @@ async def test_each_pipeline_has_one_flag(here: Ground) -> None:
     pull = opened(here)
     for pipeline in ("check", "gate"):
         for kind, status in (("start", "pending"), ("success", "success")):
-            told = outbox_message(pull, kind, how={"status": status, "comment": False})
-            await here.forge.report(replace(told, report=replace(told.report, pipeline=pipeline)))
+            message = outbox_message(pull, kind, how={"status": status, "comment": False})
+            await here.forge.report(replace(message, report=replace(message.report, pipeline=pipeline)))
     head = pull.commit_stop[:12]
     assert [(one.username, one.status, one.comment) for one in pull.flags] == [
         ("Zuul: acme/check", "success", f"check passed ({head})"),

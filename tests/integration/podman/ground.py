@@ -96,8 +96,8 @@ def site() -> Iterator[Site]:
 def _server() -> dict[str, bytes]:
     """Return sshd and the libraries that it needs."""
     sshd = program() or ""
-    said = subprocess.run(["ldd", sshd], capture_output=True, text=True, check=True).stdout
-    files = [word for line in said.splitlines() for word in line.split() if word.startswith("/")]
+    output = subprocess.run(["ldd", sshd], capture_output=True, text=True, check=True).stdout
+    files = [word for line in output.splitlines() for word in line.split() if word.startswith("/")]
     return {"usr/sbin/sshd": Path(sshd).read_bytes(), **{file.lstrip("/"): Path(file).read_bytes() for file in files}}
 
 

@@ -66,10 +66,10 @@ class World:
         change."""
         self.repositories.propose("code/api", topic, {topic: "1\n"})
         self.repositories.approve("code/api", topic)
-        asked = HistoryQuery({"change": (topic,), "final": (True,), "complete": (True,)})
+        query = HistoryQuery({"change": (topic,), "final": (True,), "complete": (True,)})
 
         async def known() -> bool:
-            return len(await self.history.buildsets("example", asked)) == 2 and not self._leaves()
+            return len(await self.history.buildsets("example", query)) == 2 and not self._leaves()
 
         await until(f"the history has all of {topic}", known)
         (found,) = await self.get(f"T/builds?change={topic}&pipeline=gate&job_name=unit")
@@ -124,8 +124,8 @@ async def world(tmp_path: Path, repositories: Repositories) -> AsyncIterator[Wor
     text = TENANTS + TENANT_MORE
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
     file = parse_tenant_file(text, "tenants.yaml", {"local": Connection("local", "git.example")})
-    said = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
-    realm = Realm(authenticator("ours", said, Path("headgate.conf")), "our-realm", override=True)
+    section = {"issuer_id": "issuer", "client_id": "headgate", "secret": SECRET}
+    realm = Realm(authenticator("ours", section, Path("headgate.conf")), "our-realm", override=True)
     access = Access("operators", [realm], lambda: Rules(file.rules, file.roles, file.api_root))
     async with (
         gate(tmp_path, repositories.hub, MemoryBackend(), text, recording=history) as running,

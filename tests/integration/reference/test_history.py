@@ -36,9 +36,9 @@ async def test_what_is_under_way_is_listed_before_what_ended(world: World) -> No
     sets = await world.get("T/buildsets")
     assert sets[0]["result"] is None and sets[0]["refs"][0]["change"] == "busy" and "builds" not in sets[0]
     assert sets[0]["first_build_start_time"] == found[0]["start_time"] is not None
-    whole = await world.get(f"T/buildset/{sets[0]['uuid']}")
-    assert [one["uuid"] for one in whole["builds"]] == [busy["uuid"]]
-    assert [one["event_type"] for one in whole["events"]] == ["triggered"]
+    answer = await world.get(f"T/buildset/{sets[0]['uuid']}")
+    assert [one["uuid"] for one in answer["builds"]] == [busy["uuid"]]
+    assert [one["event_type"] for one in answer["events"]] == ["triggered"]
 
 
 @pytest.mark.long

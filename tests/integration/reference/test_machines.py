@@ -32,11 +32,11 @@ async def furnished(world: World) -> None:
     """Provide two machines, one of another tenant, and one waiting request."""
     context = world.running.context
     nodes, store = context.map.nodes, context.store
-    asked = NodeRequest("r1", "example", "code/api", "b1", "unit", (("box", "small"), ("shed", "small")), "host1")
+    request = NodeRequest("r1", "example", "code/api", "b1", "unit", (("box", "small"), ("shed", "small")), "host1")
     wait = NodeWait("r1", "provider main: 2 of 2 instances are in use", 61_000, ("small at far: no host",),
                     {"shed": {"p/far": 1}})  # fmt: skip
     puts = [nodes.made(one.id).record.put(one) for one in (NODE, OTHERS)]
-    puts += [Put(nodes.requests("r1").record.path, encode(asked)), nodes.waits("r1").record.put(wait)]
+    puts += [Put(nodes.requests("r1").record.path, encode(request)), nodes.waits("r1").record.put(wait)]
     for entry in await store.commit([], puts):
         assert entry is not None
         await context.mirror.reached(entry.path, entry.version)
@@ -76,8 +76,8 @@ async def test_a_build_that_waits_for_machines_waits_no_more(world: World) -> No
     await furnished(world)
     job = await world.under_way("busy")
     context, url = world.running.context, f"{TENANT}/nodeset-requests"
-    asked = NodeRequest("r2", "example", "code/api", job["uuid"], "unit", (("box", "small"),), "host1")
-    (put,) = await context.store.commit([], [Put(context.map.nodes.requests("r2").record.path, encode(asked))])
+    request = NodeRequest("r2", "example", "code/api", job["uuid"], "unit", (("box", "small"),), "host1")
+    (put,) = await context.store.commit([], [Put(context.map.nodes.requests("r2").record.path, encode(request))])
     assert put is not None
     await context.mirror.reached(put.path, put.version)
     for path, who, status in (

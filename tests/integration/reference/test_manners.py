@@ -33,14 +33,16 @@ async def test_an_error_is_json_for_programs_and_html_for_who_asks_for_it(world:
         body = BODY if method == "POST" else None
         plain = await world.client.request(method, path, json=body)
         assert plain.status_code == status, plain.text
-        told = plain.json()
-        assert told["error"] and told["description"] and plain.headers["content-type"].startswith("application/json")
+        answer = plain.json()
+        assert (
+            answer["error"] and answer["description"] and plain.headers["content-type"].startswith("application/json")
+        )
         for accept in (AXIOS, "text/html"):
             page = await world.client.request(method, path, json=body, headers={"Accept": accept})
             assert page.status_code == status and page.headers["content-type"].startswith("text/html")
             assert re.search("<p>(.+?)</p>", page.text, re.DOTALL), page.text
         only = await world.client.request(method, path, json=body, headers={"Accept": "application/json"})
-        assert only.json() == told
+        assert only.json() == answer
 
 
 async def test_html_in_answers_is_escaped(world: World) -> None:
@@ -96,9 +98,9 @@ async def test_a_head_is_a_get_without_its_body(world: World) -> None:
         if path.endswith("events"):
             assert head.status_code == 200
             continue
-        whole = await world.client.get(path, headers={"Accept-Encoding": "identity"})
-        assert head.status_code == whole.status_code
-        assert head.headers["content-type"] == whole.headers["content-type"]
+        answer = await world.client.get(path, headers={"Accept-Encoding": "identity"})
+        assert head.status_code == answer.status_code
+        assert head.headers["content-type"] == answer.headers["content-type"]
     assert (await world.client.head(DEQUEUE)).status_code == 404
 
 

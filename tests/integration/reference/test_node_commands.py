@@ -100,9 +100,9 @@ async def test_the_commands_tell_what_is_there_and_steer_it(world: World, monkey
 
 
 async def accounts_are_listed_and_forgotten(world: World, say: Say) -> None:
-    told = await say("accounts")
-    assert [row[:4] for row in cells(told)] == [["a1", "gone", "west", "0"], ["b2", "sky", "2", "machines"]]
-    assert "not in the launcher's settings" in told and "another installation: instance/i-7" in told
+    output = await say("accounts")
+    assert [row[:4] for row in cells(output)] == [["a1", "gone", "west", "0"], ["b2", "sky", "2", "machines"]]
+    assert "not in the launcher's settings" in output and "another installation: instance/i-7" in output
     assert [one["id"] for one in json.loads(await say("accounts", "--json"))] == ["a1", "b2"]
     assert "takes away by itself" not in await say("forget", "a1", "--reason", "the cloud is closed")
     context = world.running.context
@@ -123,4 +123,4 @@ async def nonsense_is_refused(say: Say) -> None:
         (["accounts"], "", "a bearer token is needed"),
         (["hold", OTHERS.id], "operators", f"tenant example has no machine {OTHERS.id}"),
     ):
-        assert why in (said := await say(*words, token=token)) and said.startswith("! "), (words, said)
+        assert why in (output := await say(*words, token=token)) and output.startswith("! "), (words, output)

@@ -49,6 +49,6 @@ async def test_brokers_and_searches_have_an_outbox_each(tmp_path: Path) -> None:
     ],
 )
 async def test_unusable_settings_are_reported_at_the_start_without_secrets(tmp_path: Path, text: str, why: str) -> None:
-    with pytest.raises(UserError, match=why) as said:
+    with pytest.raises(UserError, match=why) as raised:
         await named(tmp_path, text)
-    assert "pass" not in str(said.value)
+    assert "pass" not in str(raised.value)

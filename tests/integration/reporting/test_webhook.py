@@ -34,9 +34,14 @@ async def test_a_call_is_documented_json_with_a_signature_of_its_time_and_body(c
         await reporter(client, f"{url}/hook", secret="").tell(outbox_message())
     call, unsigned = calls
     assert call.head == "POST /hook?x=1 HTTP/1.1" and call.headers["content-type"] == "application/json"
-    said = json.loads(call.body)
-    assert (said["v"], said["kind"], said["report"], said["result"]) == (1, "report", "failure", "FAILURE")
-    assert said["builds"][0]["job"] == "unit" and said["tenant"] == "example"
+    document = json.loads(call.body)
+    assert (document["v"], document["kind"], document["report"], document["result"]) == (
+        1,
+        "report",
+        "failure",
+        "FAILURE",
+    )
+    assert document["builds"][0]["job"] == "unit" and document["tenant"] == "example"
     expected = hmac.new(b"s3cret", f"{NOW_S}.".encode() + call.body, hashlib.sha256).hexdigest()
     assert call.headers["x-headgate-signature"] == f"sha256={expected}"
     assert call.headers["x-headgate-timestamp"] == str(NOW_S) and call.headers["x-headgate-delivery"] == "k1"

@@ -14,8 +14,8 @@ from headgate.config.keys.job import ANSIBLE_VERSIONS
 
 def made(place: Path, version: str, core: str, *, python: str = PYTHON, made_ms: int = 1) -> Path:
     place.mkdir(parents=True)
-    said = f'{{"version": "{version}", "core": "{core}", "python": "{python}", "made_ms": {made_ms}}}'
-    (place / MARK).write_text(said)
+    text = f'{{"version": "{version}", "core": "{core}", "python": "{python}", "made_ms": {made_ms}}}'
+    (place / MARK).write_text(text)
     return place
 
 

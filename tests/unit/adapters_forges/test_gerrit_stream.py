@@ -39,8 +39,8 @@ def test_after_what_cannot_be_read_everything_is_looked_at(line: bytes) -> None:
 
 
 def test_nothing_is_prompted_for_and_no_host_key_is_learned() -> None:
-    said = {"server": "review.example", "user": "ci", "password": "s3cret", "sshkey": "/keys/id", "keepalive": "5"}
-    words = command(Server.of("review", {**said, "known_hosts": "/etc/known"}))
+    section = {"server": "review.example", "user": "ci", "password": "s3cret", "sshkey": "/keys/id", "keepalive": "5"}
+    words = command(Server.of("review", {**section, "known_hosts": "/etc/known"}))
     options = {words[n + 1] for n, word in enumerate(words) if word == "-o"}
     assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "ServerAliveInterval=5", "IdentitiesOnly=yes"} <= options
     assert {'UserKnownHostsFile="/etc/known"', "GlobalKnownHostsFile=/dev/null"} <= options

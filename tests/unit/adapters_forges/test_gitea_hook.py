@@ -135,9 +135,9 @@ def test_what_nobody_wants_to_know(event: str, fields: dict[str, Any], why: str)
 @pytest.mark.parametrize("inner", [True, False])
 def test_a_form_says_what_is_in_it(*, inner: bool) -> None:
     """Gitea signs the JSON inside the form; a signature of the complete form is just as valid."""
-    said = json.dumps({"repository": REPOSITORY, "sender": THEIRS, "action": "opened", "pull_request": OPEN}).encode()
-    body = b"payload=" + quote_plus(said).encode()
-    headers = signed(said if inner else body, "pull_request") | {"content-type": "application/x-www-form-urlencoded"}
+    data = json.dumps({"repository": REPOSITORY, "sender": THEIRS, "action": "opened", "pull_request": OPEN}).encode()
+    body = b"payload=" + quote_plus(data).encode()
+    headers = signed(data if inner else body, "pull_request") | {"content-type": "application/x-www-form-urlencoded"}
     found = hint(ACCOUNT, (), lambda _: True, headers, body)
     assert isinstance(found, Hint) and found.number == "7"
     with pytest.raises(Misdelivered, match="signature is wrong"):

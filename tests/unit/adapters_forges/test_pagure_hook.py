@@ -136,13 +136,13 @@ class Now:
 
 async def test_tokens_are_requested_rarely_and_not_for_everybody() -> None:
     """Invented project names cause few requests to Pagure; a new token is found."""
-    tokens, asked, now = {"acme/rocket": "one"}, list[str](), Now()
+    tokens, requests, now = {"acme/rocket": "one"}, list[str](), Now()
 
     def answer(request: httpx.Request) -> httpx.Response:
         name = request.url.path.removeprefix("/code/api/0/").removesuffix("/webhook/token")
         if request.method == "POST":
             return httpx.Response(200, json={"username": "headgate"})
-        asked.append(name)
+        requests.append(name)
         said = {"webhook": {"token": tokens[name]}} if name in tokens else {"error": "Project not found"}
         return httpx.Response(200 if name in tokens else 404, json=said)
 
@@ -156,7 +156,7 @@ async def test_tokens_are_requested_rarely_and_not_for_everybody() -> None:
     for n in range(REQUESTS_MAX):
         if secrets.may_ask(f"who/{n}"):
             await secrets.ask(f"who/{n}")
-    assert len(asked) == REQUESTS_MAX and not secrets.may_ask("who/else")
+    assert len(requests) == REQUESTS_MAX and not secrets.may_ask("who/else")
     assert "Project not found" in secrets.why("who/1")
     now.s += TOKEN_AGAIN_S
     assert secrets.may_ask("acme/rocket")
@@ -173,8 +173,8 @@ def test_a_section_says_where_everything_is() -> None:
         "https://pagure.io",
         "pagure.io",
     )
-    said = {"server": "src.example", "baseurl": "https://example.org/code/", "api_token": "t", "sshkey": "/k"}
-    two = account("hub", said | {"webhook_token": "acme/rocket=abc, any"})
+    section = {"server": "src.example", "baseurl": "https://example.org/code/", "api_token": "t", "sshkey": "/k"}
+    two = account("hub", section | {"webhook_token": "acme/rocket=abc, any"})
     assert (two.api, two.clone, two.canonical_hostname) == (
         "https://example.org/code/api/0",
         "ssh://git@example.org",
@@ -195,8 +195,8 @@ def test_a_section_says_where_everything_is() -> None:
 
 
 def test_a_comment_votes_for_nobody() -> None:
-    said = "2026-11-23 +1 -1 :thumbsup: :thumbsdown: https://x.example/a-1/b?c=+1#-12 (-1) 1-10"
-    found = voteless(said)
+    text = "2026-11-23 +1 -1 :thumbsup: :thumbsdown: https://x.example/a-1/b?c=+1#-12 (-1) 1-10"
+    found = voteless(text)
     assert not [word for word in ("+1", "-1", ":thumbsup:", ":thumbsdown:") if word in found]
     assert "https://x.example/a%2D1/b?c=%2B1#%2D12" in found
     assert voteless("nothing to hide: 2 + 1") == "nothing to hide: 2 + 1"

@@ -19,11 +19,11 @@ class Plain(Rest):
 
 async def got(location: str) -> list[str]:
     """Return the requested addresses, the first of which leads to `location`."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url))
-        if len(asked) == 1:
+        requests.append(str(request.url))
+        if len(requests) == 1:
             return httpx.Response(301, headers={"Location": location} if location else {})
         return httpx.Response(200, json={})
 
@@ -32,7 +32,7 @@ async def got(location: str) -> list[str]:
         await client.get(KEY, "/repos/acme/old?page=2")
     finally:
         await client.close()
-    return asked
+    return requests
 
 
 @pytest.mark.parametrize("location", ["/api/repos/acme/new", "new", f"{API}/repos/acme/new"])

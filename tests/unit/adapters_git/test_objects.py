@@ -120,8 +120,8 @@ def test_what_has_no_tree_is_no_commit(raw: bytes) -> None:
 
 
 def test_what_git_says_can_be_shown_anywhere() -> None:
-    said = "remote: 10%\rremote: 100%\n\x1b]0;owned\x07\x9b31m \u202e\nfatal: no\r\n\0"
-    assert printable(said) == "remote: 100%\n\ufffd]0;owned\ufffd\ufffd31m \ufffd\nfatal: no"
+    text = "remote: 10%\rremote: 100%\n\x1b]0;owned\x07\x9b31m \u202e\nfatal: no\r\n\0"
+    assert printable(text) == "remote: 100%\n\ufffd]0;owned\ufffd\ufffd31m \ufffd\nfatal: no"
     assert len(printable("x" * 1_000_000)) < MESSAGE_MAX_CHARS + 10
     advice = "fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\n"
     assert (

@@ -154,8 +154,12 @@ def test_a_line_of_the_log_says_what_it_is_about(form: logging.Formatter) -> Non
         _Subject().filter(record)
     line = form.format(record)
     if isinstance(form, Json):
-        said = json.loads(line)
-        assert (said["message"], said["change"], said["build"]) == ("said this", "t,abc", "b1") and "item" not in said
+        document = json.loads(line)
+        assert (document["message"], document["change"], document["build"]) == (
+            "said this",
+            "t,abc",
+            "b1",
+        ) and "item" not in document
     else:
         assert line.endswith("headgate.x: said this [change=t,abc]"), "ids are for programs"
 

@@ -98,21 +98,21 @@ def test_actions_of_the_kernel_are_reported(tmp_path: Path) -> None:
 def test_a_failure_after_refused_forks_says_so_also_where_the_kernel_does_not_count_them(
     tmp_path: Path, counts: bool
 ) -> None:
-    bounds, said = ProcessBounds(processes_max=9), list[str]()
+    bounds, messages = ProcessBounds(processes_max=9), list[str]()
     group = Group({"memory": tmp_path, "pids": tmp_path}, bounds)
-    watch = CommandWatch(bounds, tmp_path, group, DiskAccounts(bounds), tuple, said.append)
+    watch = CommandWatch(bounds, tmp_path, group, DiskAccounts(bounds), tuple, messages.append)
     (tmp_path / "pids.current").write_text("8\n")
     if counts:
         (tmp_path / "pids.events").write_text("max 0\n")
     watch.check(1)
-    assert not said
+    assert not messages
     if counts:
         (tmp_path / "pids.events").write_text("max 1\n")
     else:
         (tmp_path / "pids.current").write_text("9\n")
     watch.check(0)
     watch.check("cancel")
-    assert said == ["limit of 9 processes reached: the build cannot start another process"]
+    assert messages == ["limit of 9 processes reached: the build cannot start another process"]
     (tmp_path / "pids.current").write_text("1\n")
     for status in (1, "timeout"):
         with pytest.raises(Exceeded, match=r"^limit of 9 processes reached$"):

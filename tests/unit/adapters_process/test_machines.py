@@ -94,7 +94,7 @@ def test_an_unknown_key_of_the_file_is_an_error(tmp_path: Path, line: str, messa
 
 async def test_the_user_of_a_machine_is_shown_to_others_and_to_waiting_builds() -> None:
     variables = {"ansible_host": "192.0.2.7", "ansible_user": "ci", "ansible_password": "hunter2"}
-    machines, said = ListedMachines((ListedMachine("a", ("small",), variables),)), list[str]()
+    machines, messages = ListedMachines((ListedMachine("a", ("small",), variables),)), list[str]()
     seen = machines.listed_now()
     assert seen == (OwnMachine("a", ("small",), "192.0.2.7", "ci"),)
     changes = asyncio.ensure_future(machines.changed(seen))
@@ -102,14 +102,14 @@ async def test_the_user_of_a_machine_is_shown_to_others_and_to_waiting_builds() 
         assert await changes == (OwnMachine("a", ("small",), "192.0.2.7", "ci", "b1"),)
 
         async def another() -> None:
-            async with machines.take(SMALL, build="b2", say=said.append):
+            async with machines.take(SMALL, build="b2", say=messages.append):
                 pass
 
         waiting = asyncio.ensure_future(another())
         back = asyncio.ensure_future(machines.changed(machines.listed_now()))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert said == ["Waiting for machines of this executor with the labels small: a is taken"]
+        assert messages == ["Waiting for machines of this executor with the labels small: a is taken"]
     await waiting
     await back
     assert machines.listed_now() == seen

@@ -131,10 +131,10 @@ async def random_histories_are_counted_right(history: SqlHistory, seeds: range) 
         for part in ("", "project", "branch", "pipeline", "nodeset", "job_name"):
             span = replace(SPAN, part=part)
             for only in ({}, {"branch": "main"}, {"nodeset": "big", "pipeline": "gate"}):
-                asked = HistoryQuery({name: (value,) for name, value in only.items()})
+                query = HistoryQuery({name: (value,) for name, value in only.items()})
                 for job in ("unit", ""):
                     expected = counted(every, job, span, only)
-                    answer = await history.flakiness("acme", asked, job, span)
+                    answer = await history.flakiness("acme", query, job, span)
                     assert as_counted(answer) == expected, (seed, part, only, job)
                     flaky += sum(one["flaky"] for one in expected.values())
     assert flaky, "some are"

@@ -68,8 +68,8 @@ async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> 
         await history.record(told)
 
     async def found(**equal: str) -> list[str]:
-        asked = HistoryQuery({name: (value,) for name, value in equal.items()})
-        return [one.uuid for one in await history.buildsets("acme", asked)]
+        query = HistoryQuery({name: (value,) for name, value in equal.items()})
+        return [one.uuid for one in await history.buildsets("acme", query)]
 
     assert await found(change="t2", project="git.example/lib") == ["bs1", "bs2"]
     assert await found(change="t1", project="git.example/app") == ["bs1"]
@@ -88,7 +88,7 @@ async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> 
 
 
 async def test_manual_actions_are_recorded_with_their_end(history: SqlHistory) -> None:
-    asked = HandAction(
+    action = HandAction(
         id="1",
         verb="dequeue",
         who="ann",
@@ -98,10 +98,10 @@ async def test_manual_actions_are_recorded_with_their_end(history: SqlHistory) -
         tenant="acme",
         details={"a": [1]},
     )
-    ended = replace(asked, outcome="done")
-    for told in (asked, ended, asked, replace(asked, id="2", at_ms=6)):
+    ended = replace(action, outcome="done")
+    for told in (action, ended, action, replace(action, id="2", at_ms=6)):
         await history.keep(told)
-    assert await history.actions("acme", limit=10) == [replace(asked, id="2", at_ms=6), ended]
+    assert await history.actions("acme", limit=10) == [replace(action, id="2", at_ms=6), ended]
     assert await history.actions("acme", limit=1, skip=1) == [ended]
     assert await history.actions("", limit=10) == []
 

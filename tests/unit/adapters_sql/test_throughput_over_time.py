@@ -128,8 +128,8 @@ async def random_throughput_is_counted_right(history: SqlHistory, seeds: range) 
             {"pipeline": "gate"},
             {"project": "git.example/b", "pipeline": "check"},
         ):
-            asked = HistoryQuery({name: (value,) for name, value in only.items()})
-            answer = await history.throughput_over_time("acme", asked, SPAN)
+            query = HistoryQuery({name: (value,) for name, value in only.items()})
+            answer = await history.throughput_over_time("acme", query, SPAN)
             expected = counted(every, only)
             assert {one.start_time: one for one in answer.slots} == expected, (seed, only)
             resets += sum(one.resets for one in expected.values())

@@ -129,8 +129,8 @@ def ground() -> Iterator[Ground]:
 def test_a_directory_full_of_traps_harms_nobody(tree: dict[str, object]) -> None:
     with ground() as here:
         here.fill(here.work, tree)
-        said = collect(here.work / "logs", here.stored, SIZE_MAX_BYTES)
-        assert all(line.isprintable() for line in said)
+        collected = collect(here.work / "logs", here.stored, SIZE_MAX_BYTES)
+        assert all(line.isprintable() for line in collected)
         here.is_unharmed()
         with Directory.at(here.work) as work:
             for name in ("results.json", "vars.json", "home"):
@@ -242,8 +242,8 @@ def test_too_many_files_are_counted_and_not_named_one_by_one(tmp_path: Path) -> 
     logs.mkdir(parents=True)
     for number in range(REMARKS_MAX + 20):
         os.mkfifo(logs / str(number))
-    said = collect(logs, tmp_path / "kept", SIZE_MAX_BYTES)
-    assert len(said) == REMARKS_MAX + 1 and said[-1] == "20 more are not stored"
+    collected = collect(logs, tmp_path / "kept", SIZE_MAX_BYTES)
+    assert len(collected) == REMARKS_MAX + 1 and collected[-1] == "20 more are not stored"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/etc/passwd", "a\0b"])

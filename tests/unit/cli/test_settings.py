@@ -188,7 +188,7 @@ def test_a_program_may_print_the_tenant_file(tmp_path: Path) -> None:
 def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     """All errors of a file that comes from elsewhere are reported at once."""
     text = "[webb]\nport = 1\n[web]\nporte = 1\nport = x\n[connection a]\ndriver = git\n[connection 'a']\nbaseurl = x\n"
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as raised:
         read(settings(tmp_path, text))
-    lines = str(told.value).splitlines()
+    lines = str(raised.value).splitlines()
     assert [line.split(": ")[0].rpartition(":")[2] for line in lines] == ["1", "4", "5", "6", "8"]

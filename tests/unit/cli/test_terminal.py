@@ -174,11 +174,11 @@ WORDS = st.text("ab ", max_size=3 * WIDTH)
 @given(st.lists(st.tuples(st.booleans(), st.lists(WORDS, max_size=7)), max_size=8))
 def test_what_is_drawn_in_place_leaves_what_is_printed(steps: list[tuple[bool, list[str]]]) -> None:
     screen = Screen()
-    terminal, said, shown = Terminal(screen, HERE), list[str](), list[str]()
+    terminal, messages, shown = Terminal(screen, HERE), list[str](), list[str]()
     with LiveDrawing(terminal) as live:
         for prints, words in steps:
             if prints:
-                said += (word[:WIDTH] for word in words)
+                messages += (word[:WIDTH] for word in words)
                 terminal.print(Block(*(Text(word[:WIDTH]) for word in words)))
             else:
                 live.update(Block(*map(Text, words)))
@@ -186,9 +186,9 @@ def test_what_is_drawn_in_place_leaves_what_is_printed(steps: list[tuple[bool, l
                 if len(shown) > 4:
                     shown[3:] = ["…"]
             assert [row.rstrip() for row in screen.rows if row.strip()] == [
-                row.rstrip() for row in (*said, *shown) if row.strip()
+                row.rstrip() for row in (*messages, *shown) if row.strip()
             ]
-    assert [row for row in screen.rows if row] == [row for row in said if row]
+    assert [row for row in screen.rows if row] == [row for row in messages if row]
     assert screen.getvalue().endswith("\x1b[?25h")
 
 

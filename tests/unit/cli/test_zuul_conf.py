@@ -259,13 +259,13 @@ def test_the_page_says_what_differs(tmp_path: Path) -> None:
 def test_every_option_of_a_driver_is_taken_or_named(tmp_path: Path, driver: str) -> None:
     """Check that every option that a driver lacks is reported; a connection without a driver is an error where it is
     used."""
-    said = {"driver": driver, **{name: kind.default or "x" for name, kind in REFERENCE[driver].items()}}
-    said |= {name: "1" for name, kind in REFERENCE[driver].items() if kind.kind.startswith(("int", "sec"))}
-    said |= {name: "yes" for name, kind in REFERENCE[driver].items() if kind.kind == "flag"}
-    text = "".join(f"{name} = {value}\n" for name, value in said.items())
+    section = {"driver": driver, **{name: kind.default or "x" for name, kind in REFERENCE[driver].items()}}
+    section |= {name: "1" for name, kind in REFERENCE[driver].items() if kind.kind.startswith(("int", "sec"))}
+    section |= {name: "yes" for name, kind in REFERENCE[driver].items() if kind.kind == "flag"}
+    text = "".join(f"{name} = {value}\n" for name, value in section.items())
     found = settings(tmp_path, f"[connection a]\n{text}")
     taken, idle = set(found.connections["a"]), {one.option for one in found.idle}
-    assert taken | idle == set(said)
+    assert taken | idle == set(section)
     assert driver in FORGES or not taken & idle, "what nobody listens to is not kept"
 
 

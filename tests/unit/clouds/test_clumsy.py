@@ -56,9 +56,9 @@ async def test_who_lends_keys_to_a_container_is_named_without_its_path(monkeypat
     monkeypatch.setattr(Http, "ask", ask)
     env = {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI": "/v2/credentials/as-good-as-a-key", "HOME": "/nowhere"}
     keys = AwsCredentials(Http(), AwsKeySource(), "", "r", {**env, "AWS_SHARED_CREDENTIALS_FILE": "/none"}, lambda: 0.0)
-    with pytest.raises(CloudUnavailable, match=r"169\.254\.170\.2 returned status 403") as told:
+    with pytest.raises(CloudUnavailable, match=r"169\.254\.170\.2 returned status 403") as raised:
         await keys.keys()
-    assert "as-good" not in str(told.value)
+    assert "as-good" not in str(raised.value)
 
 
 def kubeconfig(tmp_path: Any, server: str) -> Any:
@@ -74,9 +74,9 @@ def kubeconfig(tmp_path: Any, server: str) -> Any:
 
 
 def test_a_password_in_the_address_of_a_cluster_is_hidden_from_builds(tmp_path: Any) -> None:
-    with pytest.raises(UserError, match="cluster one names a user") as told:
+    with pytest.raises(UserError, match="cluster one names a user") as raised:
         kubeconfig(tmp_path, "https://root:hunter2@k8s.example:6443")
-    assert "hunter2" not in str(told.value)
+    assert "hunter2" not in str(raised.value)
 
 
 def test_two_clusters_behind_one_address_have_two_names(tmp_path: Any) -> None:

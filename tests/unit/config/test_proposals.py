@@ -134,14 +134,14 @@ def test_an_always_dynamic_branch_has_jobs_of_its_own() -> None:
 
 
 def test_a_job_that_a_change_alters_runs_whatever_files_it_is_for() -> None:
-    said = "- job: {name: unit, run: r.yaml, files: ^src/, timeout: %s}\n- project: {gate: {jobs: [unit]}}"
-    made = layouts({"app": said % 1})
-    same, _ = proposed(made, {"app": said % 1 + "\n# more"})
-    other, _ = proposed(made, {"app": said % 2})
+    text = "- job: {name: unit, run: r.yaml, files: ^src/, timeout: %s}\n- project: {gate: {jobs: [unit]}}"
+    made = layouts({"app": text % 1})
+    same, _ = proposed(made, {"app": text % 1 + "\n# more"})
+    other, _ = proposed(made, {"app": text % 2})
     touched = ("zuul.yaml",)
     assert [j.name for j in same.freeze("gate", APP, "master", "", touched, made.landed).jobs] == []
     assert [j.name for j in other.freeze("gate", APP, "master", "", touched, made.landed).jobs] == ["unit"]
-    quiet, _ = proposed(made, {"app": (said % 2).replace("timeout", "match-on-config-updates: false, timeout")})
+    quiet, _ = proposed(made, {"app": (text % 2).replace("timeout", "match-on-config-updates: false, timeout")})
     assert [j.name for j in quiet.freeze("gate", APP, "master", "", touched, made.landed).jobs] == []
 
 

@@ -35,14 +35,14 @@ def test_a_rule(case: dict[str, Any]) -> None:
     refused = case.get("refused", {})
     assert {name: _rows(errors, refused.get(name, [])) for name, errors in found.refused.items()} == refused
     if "tenant" in case:
-        said = msgspec.json.decode(msgspec.json.encode(list(found.tenants.values())[-1]))
-        assert {key: said.get(key) for key in case["tenant"]} == case["tenant"]
+        text = msgspec.json.decode(msgspec.json.encode(list(found.tenants.values())[-1]))
+        assert {key: text.get(key) for key in case["tenant"]} == case["tenant"]
     if "order" in case:
         assert [p.project for p in next(iter(found.tenants.values())).projects] == case["order"]
     for name, wanted in case.get("projects", {}).items():
         project = next(iter(found.tenants.values())).find(name)
-        said = msgspec.json.decode(msgspec.json.encode(project))
-        assert {key: said.get(key) for key in wanted} == wanted
+        text = msgspec.json.decode(msgspec.json.encode(project))
+        assert {key: text.get(key) for key in wanted} == wanted
 
 
 def test_which_branches_are_read() -> None:

@@ -23,8 +23,10 @@ CHANGE = Change("local", "git.example/code/api", "main", topic="one", commit="1"
 
 def test_who_is_refused_is_led_to_the_page_of_the_change() -> None:
     here = world(root_url="https://gate.example")
-    said = refusal(CHANGE, ("it lacks an approval",), here)
-    assert said.endswith("\n\nhttps://gate.example/t/example/change?project=git.example%2Fcode%2Fapi&change=main%2Fone")
+    reason = refusal(CHANGE, ("it lacks an approval",), here)
+    assert reason.endswith(
+        "\n\nhttps://gate.example/t/example/change?project=git.example%2Fcode%2Fapi&change=main%2Fone"
+    )
     assert "http" not in refusal(CHANGE, ("it lacks an approval",), world(root_url=""))
 
 

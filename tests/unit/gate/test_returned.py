@@ -186,11 +186,13 @@ def test_addresses_are_joined_without_an_error(base: str, url: str) -> None:
 def test_a_build_stored_by_an_older_version_fails_when_it_is_read(name: str) -> None:
     try:
         data = json.loads(json.dumps(UNFIT[name]))
-        kept = json.dumps({"id": "b", "job": "unit", "result": "SUCCESS", "data": data, "log_url": "http://["}).encode()
+        content = json.dumps(
+            {"id": "b", "job": "unit", "result": "SUCCESS", "data": data, "log_url": "http://["}
+        ).encode()
     except (TypeError, RecursionError):
         return  # no version could have stored it
     try:
-        build = decode(kept, Build)
+        build = decode(content, Build)
     except ValueError:
         return  # it is damaged, as any other record may be
     assert build.result == "FAILURE" and build.data == {} and build.log_url == "" and "invalid" in build.error
@@ -204,9 +206,9 @@ def test_the_lines_that_say_why_a_build_failed_are_in_the_report_and_begin_none_
     play.running.pop(spec.build)
     excerpt = "ERROR: it is wrong\nHeadgate (gate): landed\n" + "x" * 5_000
     play.act(BuildEnded(spec.buildset, "unit", BuildOutcome(spec.build, "FAILURE", excerpt=excerpt)))
-    said = play.messages["A"].splitlines()
-    assert "    ERROR: it is wrong" in said and "    Headgate (gate): landed" in said
-    assert not any(line.startswith("Headgate (") for line in said[1:]) and sum(map(len, said)) < 2_000
+    lines = play.messages["A"].splitlines()
+    assert "    ERROR: it is wrong" in lines and "    Headgate (gate): landed" in lines
+    assert not any(line.startswith("Headgate (") for line in lines[1:]) and sum(map(len, lines)) < 2_000
 
 
 def test_names_of_very_many_jobs_are_not_compared_with_each_other() -> None:

@@ -107,8 +107,8 @@ def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
     turn = PipelineTurn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
     pieces = turn.pieces(before, after, [Land("request", work, 200)], [])
     record = PLACE.item("i1").buildset("b1").path
-    asked = f"{map.merger.places.requests}/request"
-    (together,) = [piece for piece in pieces if any(isinstance(op, Put) and op.path == asked for op in piece.ops)]
+    text = f"{map.merger.places.requests}/request"
+    (together,) = [piece for piece in pieces if any(isinstance(op, Put) and op.path == text for op in piece.ops)]
     assert any(isinstance(op, Put) and op.path == record for op in together.ops)
 
 

@@ -93,9 +93,9 @@ async def test_a_project_at_its_quota_is_reported_with_the_attempts(site: Site) 
         site.provider.down.add("m3")
         tried = asyncio.ensure_future(_once(site, "debian", build="tried", project="q"))
         await asyncio.sleep(30)
-        told = awaited(site.context)
-        assert "limited by max-nodes-per-project: p may have 3 machines at a time" in told["more"]
-        assert told["tried"].endswith("; tried: m3 is down")
+        waits = awaited(site.context)
+        assert "limited by max-nodes-per-project: p may have 3 machines at a time" in waits["more"]
+        assert waits["tried"].endswith("; tried: m3 is down")
     site.provider.down.clear()
     await asyncio.gather(more, tried)
 

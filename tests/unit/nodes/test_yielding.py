@@ -70,17 +70,17 @@ def half(place: str = "a", **more: Any) -> MadeNode:
 
 
 def test_it_is_counted_what_who_waits_for_room_of_others_has_or_could_have() -> None:
-    one, asked = [provider("a", "small")], request("r", *["small"] * 3)
+    one, wanted = [provider("a", "small")], request("r", *["small"] * 3)
     for nodes, held in (((half(),), 1), ((node("y", "a", "small"),), 1), ((), 0)):
-        found = serve(shared(one, *nodes), asked)
+        found = serve(shared(one, *nodes), wanted)
         assert isinstance(found, Later) and found.held == held
-    ours = serve(shared(one, half(), node("o", "a", "small", "in-use", request="o")), asked)
+    ours = serve(shared(one, half(), node("o", "a", "small", "in-use", request="o")), wanted)
     assert isinstance(ours, Later) and ours.held is None, "one that is ours is in the way, too, and will go"
-    alone = serve(site(one, half(), node("o", "a", "small", request="o"), account={"instances": 3.0}), asked)
+    alone = serve(site(one, half(), node("o", "a", "small", request="o"), account={"instances": 3.0}), wanted)
     assert isinstance(alone, Later) and alone.held is None, "all that is in the way is ours"
     closed = replace(site(one, half(), closed={"a": "provider a: its cloud has no room"}), full=lambda _: True)
-    assert serve(closed, asked) == Later("provider a: its cloud has no room", held=1), "nobody here knew the limit"
-    assert serve(replace(closed, full=lambda _: False), asked) == Later("provider a: its cloud has no room")
+    assert serve(closed, wanted) == Later("provider a: its cloud has no room", held=1), "nobody here knew the limit"
+    assert serve(replace(closed, full=lambda _: False), wanted) == Later("provider a: its cloud has no room")
 
 
 def test_what_is_given_back_goes_unless_somebody_has_all_of_its_machines_with_it() -> None:

@@ -21,14 +21,14 @@ class Runner:
 def cancellation_times(*, leave_s: float, signal_s: float = 1e6, lost_s: float = 1e6) -> list[float]:
     """Record the cancellations of a job that takes the first one for its own, as a worker leaves, is cancelled again,
     and loses its session."""
-    told = list[float]()
+    received = list[float]()
 
     async def job() -> None:
         for _ in range(2):
             try:
                 await asyncio.sleep(100)
             except asyncio.CancelledError:
-                told.append(asyncio.get_running_loop().time())
+                received.append(asyncio.get_running_loop().time())
 
     async def main() -> None:
         lost, abort, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
@@ -43,7 +43,7 @@ def cancellation_times(*, leave_s: float, signal_s: float = 1e6, lost_s: float =
         assert loop.time() <= max(105, lost_s), "nothing is waited for that the session no longer entitles to"
 
     run_virtual(main())
-    return told
+    return received
 
 
 def test_a_job_that_takes_one_cancellation_for_its_own_hears_of_the_next() -> None:

@@ -164,8 +164,8 @@ async def answer_to(
 
 async def test_a_function_gets_what_its_signature_names() -> None:
     app = application()
-    told = await answer_to(app, "GET", "//one/a b/", query=b"q=1&q=2")
-    assert msgspec.json.decode(told.body) == ["shared", "GET", "a b", "1"]
+    answer = await answer_to(app, "GET", "//one/a b/", query=b"q=1&q=2")
+    assert msgspec.json.decode(answer.body) == ["shared", "GET", "a b", "1"]
     assert (await answer_to(app, "GET", "/rest")).body == b"none"
     assert (await answer_to(app, "GET", "/rest/a//b/")).body == b"/a/b"
     assert (await answer_to(app, "GET", "/offset")).body == b"0"
@@ -187,9 +187,9 @@ WRONG = (
 
 @pytest.mark.parametrize(("body", "why"), WRONG)
 async def test_what_is_wrong_with_a_body_is_named_by_its_part(body: bytes, why: str) -> None:
-    told = await answer_to(application(answers=HANDLERS), "POST", "/wanted/x", body, query=b"a=b")
+    answer = await answer_to(application(answers=HANDLERS), "POST", "/wanted/x", body, query=b"a=b")
     text = f"Validation failed for POST /wanted/x?a=b; {why}"
-    assert (told.status, msgspec.json.decode(told.body)) == (400, {"error": "Bad Request", "description": text})
+    assert (answer.status, msgspec.json.decode(answer.body)) == (400, {"error": "Bad Request", "description": text})
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ async def test_what_is_wrong_with_a_body_is_named_by_its_part(body: bytes, why: 
 )
 async def test_a_body_that_is_no_json_is_refused(body: bytes, why: str) -> None:
     app = WebApplication(HTTP, [Common("")], answers=HANDLERS)
-    told = await answer_to(app, "POST", "/wanted/x", body)
-    assert told.status == 400 and msgspec.json.decode(told.body)["description"].startswith(why)
+    answer = await answer_to(app, "POST", "/wanted/x", body)
+    assert answer.status == 400 and msgspec.json.decode(answer.body)["description"].startswith(why)
 
 
 async def test_a_wrong_number_in_the_query_is_named() -> None:
-    told = await answer_to(application(answers=HANDLERS), "GET", "/offset", query=b"offset=x")
-    assert msgspec.json.decode(told.body)["description"].endswith("; offset: Expected `int`, got `str`")
+    answer = await answer_to(application(answers=HANDLERS), "GET", "/offset", query=b"offset=x")
+    assert msgspec.json.decode(answer.body)["description"].endswith("; offset: Expected `int`, got `str`")
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -220,8 +220,8 @@ async def test_a_body_is_bounded_with_and_without_a_declared_length(announced: b
         for size, status in ((most, 200), (most + 1, 413)):
             body = b"x" * size
             headers = [("content-length", str(size))] if announced else []
-            told = await answer_to(app, "PUT", path, body[: size // 2], body[size // 2 :], headers=headers)
-            assert told.status == status, (path, size)
+            answer = await answer_to(app, "PUT", path, body[: size // 2], body[size // 2 :], headers=headers)
+            assert answer.status == status, (path, size)
 
 
 async def test_a_length_beyond_the_bounds_is_refused_before_anything_is_read() -> None:
@@ -247,16 +247,16 @@ async def test_unknown_addresses_and_methods() -> None:
     assert (await answer_to(app, "GET", "/one/a/b")).status == 404
     wrong = await answer_to(app, "PATCH", "/raw")
     assert (wrong.status, wrong.headers["allow"]) == (405, "OPTIONS, PUT")
-    told = await answer_to(app, "OPTIONS", "/raw")
-    assert (told.status, told.body, told.headers) == (204, b"", {"allow": "OPTIONS, PUT", "x-shared": "*"})
+    answer = await answer_to(app, "OPTIONS", "/raw")
+    assert (answer.status, answer.body, answer.headers) == (204, b"", {"allow": "OPTIONS, PUT", "x-shared": "*"})
     assert (await answer_to(app, "GET", "/offset", headers=[("host", "a b")])).status == 400
 
 
 async def test_exceptions_are_answered_and_logged() -> None:
-    told = list[str]()
+    messages = list[str]()
 
     async def note(error: Exception, scope: Any) -> None:
-        told.append(f"{type(error).__name__} {scope['path_params']}")
+        messages.append(f"{type(error).__name__} {scope['path_params']}")
 
     app = application(refused=note)
     found = [await answer_to(app, "GET", f"/refused/{how}") for how in ("not-found", "later", "fault")]
@@ -265,7 +265,7 @@ async def test_exceptions_are_answered_and_logged() -> None:
     assert found[1].headers["retry-after"] == "1"
     assert b"a fault" not in found[2].body
     kinds = (("NotFoundException", "not-found"), ("HTTPException", "later"), ("ValueError", "fault"))
-    assert told == [f"{kind} {{'how': '{how}'}}" for kind, how in kinds]
+    assert messages == [f"{kind} {{'how': '{how}'}}" for kind, how in kinds]
 
 
 async def test_a_guard_runs_before_a_body_is_read() -> None:
@@ -311,10 +311,10 @@ async def test_events_are_written_as_browsers_read_them() -> None:
     async def stream() -> ServerSentEvents:
         return ServerSentEvents(events())
 
-    told = await answer_to(application(stream), "GET", "/events")
+    answer = await answer_to(application(stream), "GET", "/events")
     first = "id: 7\r\nevent: message\r\ndata: a\r\ndata: b\r\ndata: c\u2028d\r\n\r\n"
-    assert told.body.decode() == f"{first}event: ping\r\ndata: \r\n\r\n"
-    assert told.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.body.decode() == f"{first}event: ping\r\ndata: \r\n\r\n"
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
 
 
 @pytest.mark.parametrize("events", [True, False])
@@ -396,8 +396,8 @@ async def test_a_websocket_that_is_refused_is_closed_with_the_status(path: str, 
 
 
 async def test_an_address_of_websockets_answers_no_method() -> None:
-    told = await answer_to(application(echo), "GET", "/socket/x")
-    assert (told.status, told.headers["allow"]) == (405, "OPTIONS")
+    answer = await answer_to(application(echo), "GET", "/socket/x")
+    assert (answer.status, answer.headers["allow"]) == (405, "OPTIONS")
 
 
 def test_a_parameter_that_no_request_has_is_refused_at_once() -> None:

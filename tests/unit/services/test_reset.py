@@ -84,19 +84,19 @@ async def test_a_component_that_starts_meanwhile_joins_the_empty_store() -> None
     backend, stop = BusyBackend(), asyncio.Event()
     await backend.write(Put(ITEM, b""))
     one, run = member(backend)
-    said, works = list[str](), list[asyncio.Future[object]]()
+    messages, works = list[str](), list[asyncio.Future[object]]()
 
     async def start() -> None:
         works.append(asyncio.ensure_future(run(stop)))
         await until("the component waits", lambda: "reset" in one.problem)
-        said.append(one.problem)
+        messages.append(one.problem)
         assert not one.joined.is_set()
 
     backend.before["list 3"] = start
     assert await reset_store(backend, every) == 1
     await until("the component joins", one.joined.is_set)
     assert ITEM not in backend.paths and PLACE.path not in backend.paths
-    assert said and "run it again" in said[0]
+    assert messages and "run it again" in messages[0]
     stop.set()
     await asyncio.gather(*works)
 

@@ -37,8 +37,8 @@ def test_an_executor_then_nodes_then_nothing() -> None:
         async with store.session("executor") as session:
             found = context.builds.find("one", context.mirror)
             assert found is not None and await context.builds.claim(found, session, {}) is not None
-            asked = NodeRequest("r", "t", "p", "one", "unit", (("a", "big"), ("b", "small")), "here")
-            (put,) = await store.commit([], [Put(nodes.requests("r").record.path, encode(asked))])
+            request = NodeRequest("r", "t", "p", "one", "unit", (("a", "big"), ("b", "small")), "here")
+            (put,) = await store.commit([], [Put(nodes.requests("r").record.path, encode(request))])
             assert put is not None
             await context.mirror.reached(put.path, put.version)
             assert awaited(context) == {"one": "nodes: big, small", "two": "an executor of zone east: none is running"}

@@ -221,9 +221,9 @@ def test_a_footer_with_a_url_or_a_change_id_delays_a_change_until_the_other_one_
     site.checked(first, second, third, other)
     assert any(nobody in text and "it is ignored" in text for text in site.messages(other))
     site.approves(second, third)
-    said = f"#{first.number}"
+    message = f"#{first.number}"
     for one in (second, third):
-        wait_for("it says what it waits for", lambda one=one: any(said in text for text in site.messages(one)))
+        wait_for("it says what it waits for", lambda one=one: any(message in text for text in site.messages(one)))
         assert site.status(one) == "NEW"
     site.approves(first)
     site.lands(first, second, third)
