@@ -7,7 +7,7 @@ import io
 import re
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -66,21 +66,41 @@ SUCCESSORS = {
     "(?:is|are) half.made": "incomplete",
 }
 """Phrases (regular expressions) that a reader parses twice, and what to write instead."""
-ANY = re.compile(rf"\b(?:{'|'.join(SUCCESSORS)})\b", re.IGNORECASE)
+IN_SOURCE = {
+    **SUCCESSORS,
+    "at once": "immediately; or concurrently, together, in one request, at the same time",
+    "beside(?= [\\w`])": "next to, alongside, besides",
+    "for ever": "forever",
+    "for good": "permanently",
+    "in vain": "without result, or say what does not happen",
+    "has run out": "has expired",
+    "look-ups?": "lookup",
+    "answers (?:with )?(?:status )?[1-5]\\d\\d": "returns status 404",
+    "as above": "say it again, or name where to look",
+}
+"""Further phrases that code does not use, in the same form."""
+ANY = re.compile(rf"\b(?:{'|'.join(IN_SOURCE)})", re.IGNORECASE)
+OPENINGS = {
+    "Most (?!of)": "Maximum number of",
+    "Tell whether": "Return whether",
+    "Note that": "Record that",
+    "(?:Hold|Return|Give) (?:what|everything)": "name it: the settings of a driver, the pause in seconds",
+    "Take `": "Create …, and then a sentence about each argument",
+    "Say (?:when|what|which|who|how)": "Define, or name it",
+}
+"""Beginnings of docstrings (regular expressions), and what to write instead."""
 LONELY = re.compile(r"See `[^`]+`\.")
 """A docstring that only sends its reader elsewhere."""
 
 
-def _odd(text: str) -> Counter[str]:
+def _odd(text: str, phrases: Mapping[str, str] = SUCCESSORS) -> Counter[str]:
     """Count the phrases in a text, whose lines may be broken anywhere."""
     # Code is quoted: it may contain what a program prints, or a name of Zuul.
     text = " ".join(re.sub(r"```.*?```|`[^`\n]*`", "``", text, flags=re.DOTALL).split())
     # Most texts have none, so one search for all of them decides first.
     if not ANY.search(text):
         return Counter()
-    return Counter(
-        {phrase: n for phrase in SUCCESSORS if (n := len(re.findall(rf"\b{phrase}\b", text, re.IGNORECASE)))}
-    )
+    return Counter({phrase: n for phrase in phrases if (n := len(re.findall(rf"\b{phrase}\b", text, re.IGNORECASE)))})
 
 
 def _hints(found: Counter[str]) -> dict[str, str]:
@@ -120,27 +140,45 @@ def _texts(source: str) -> Iterator[tuple[int, str]]:
 
 def test_the_source_is_written_in_plain_english() -> None:
     found = [
-        f"{path.relative_to(ROOT)}:{line}: {phrase} -> {SUCCESSORS[phrase]}"
+        f"{path.relative_to(ROOT)}:{line}: {phrase} -> {IN_SOURCE[phrase]}"
         for path, source in _sources().items()
         # Tokens take seconds, and most modules have none of the phrases. Quotes and # occur where a text is broken.
         if ANY.search(re.sub(r"(?:[\"']\s+f?[\"']|[\s\"'#])+", " ", source))
         for line, text in _texts(source)
-        for phrase in _odd(text).elements()
+        for phrase in _odd(text, IN_SOURCE).elements()
     ]
     assert not found, "\n".join(found)
 
 
+def _docstrings(pattern: str) -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each docstring in the modules whose source matches the pattern."""
+    for path, source in _sources().items():
+        if not re.search(pattern, source):
+            continue
+        # Docstrings are expressions that consist of a string, also those below an attribute.
+        for node in ast.walk(ast.parse(source)):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", " ".join(node.value.value.split())
+
+
 def test_every_docstring_says_what_its_own_code_does() -> None:
-    # Docstrings are expressions that consist of a string, also those below an attribute.
-    lonely = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path, source in _sources().items()
-        if "See `" in source
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        if LONELY.fullmatch(" ".join(node.value.value.split()))
-    ]
+    lonely = [place for place, text in _docstrings("See `") if LONELY.fullmatch(text)]
     assert not lonely, f"say what it does, then where to read more: {lonely}"
+
+
+def test_docstrings_open_with_the_usual_words() -> None:
+    opening = rf"(?:{'|'.join(OPENINGS)})"
+    found = [
+        f"{place}: {opened} -> {better}"
+        for place, text in _docstrings(rf'"""{opening}')
+        for opened, better in OPENINGS.items()
+        if re.match(opened, text)
+    ]
+    assert not found, "\n".join(found)
 
 
 def test_no_text_cites_a_document_that_is_not_here() -> None:

@@ -215,7 +215,7 @@ def _generation(changed: tuple[int, str]) -> int:
 
 
 def _nothing(revision: int) -> NextOccasion:
-    """Return what starts nothing, but moves the position, so that an expired moment is not used again."""
+    """Return an occasion that starts nothing but moves the position, so that an expired moment is not used again."""
     return NextOccasion(f"{revision}.{ALL_OF_IT}", EventKind.OBJECT_UPDATED, None)
 
 
