@@ -46,7 +46,7 @@ class UserError(HeadgateError):
 
 
 class NoSettings(UserError):
-    """Report that no settings file was named, and none is where it is looked for."""
+    """Report that no settings file was named, and none is in the usual places."""
 
 
 class AwayError(UserError):

@@ -50,7 +50,7 @@ def listed(words: Sequence[str], most: int = 8) -> str:
 
 
 def yaml_fault(error: Exception) -> str:
-    """Return what is wrong with a YAML document, in one line, after the number of its line if that is known."""
+    """Return the problem of a YAML document in one line, after the number of its line if that is known."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem, context = getattr(error, "problem", None), getattr(error, "context", None)
     if mark is None or not problem:

@@ -92,7 +92,7 @@ def _read(mirror: MirrorRepository, tree: pygit2.Tree | None, commit: str) -> st
 
 
 def _size(mirror: MirrorRepository, blob: pygit2.Blob) -> int:
-    """Return the size of a note. The header tells it without reading the note."""
+    """Return the size of a note from its header, without reading the note."""
     return int(mirror.repository.odb.read_header(blob.id)[1])
 
 

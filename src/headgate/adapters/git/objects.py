@@ -34,7 +34,7 @@ TREE_MAX_BYTES = 128 * 2**20
 """Size above which a directory is not read. It has millions of entries, which need ten times that in memory, but only a
 few megabytes in a push."""
 WIDTH_MAX = 200_000
-"""Most entries of a directory that are compared."""
+"""Limit on the entries of a directory that is compared."""
 DIRECTORIES_MAX = 20_000
 """Maximum number of directories of two trees that are compared."""
 ENTRIES_MAX = 100_000

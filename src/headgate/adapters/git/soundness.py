@@ -29,10 +29,10 @@ NAME_MAX_BYTES, PATH_MAX_BYTES, DEPTH_MAX = 255, 4_000, 200
 """Limits of file systems on a name, a path and the depth of directories."""
 PARENTS_MAX = 1_000
 SEARCHES = ((25, 25), (100, 200), (500, 2_000))
-"""Commits of a branch that are searched for the fork point of a change, and most commits of the change. If one search
-is too short for a change, the next one follows."""
+"""Commits of a branch that are searched for the fork point of a change, and the limit on the change's own commits. If
+one search is too short for a change, the next one follows."""
 COMMITS_MAX = 50_000
-"""Most commits that a change may add."""
+"""Limit on the commits that a change adds."""
 STEPS_LIMITS = GitLimits(timeout_s=60.0, out_max_bytes=64 * 2**20)
 """Limits of listing the directories of all commits of a change."""
 _MODES = {FileMode.TREE, FileMode.BLOB, FileMode.BLOB_EXECUTABLE, FileMode.LINK, FileMode.COMMIT, 0o100664}

@@ -323,7 +323,7 @@ def _checked(url: str, status: int, body: bytes, again: str) -> QueueResponse:
 
 
 def _plain(reason: object) -> str:
-    """Return what a server says is wrong as a line: `field: text` for each field, or JSON in any other form."""
+    """Return the reason of a server as a line: `field: text` for each field, or JSON in any other form."""
     if isinstance(reason, dict) and reason:
         return "; ".join(f"{name}: {text if isinstance(text, str) else _json(text)}" for name, text in reason.items())
     return reason if isinstance(reason, str) else _json(reason)
