@@ -53,7 +53,7 @@ class DecodedEntry:
 
 @dataclass(frozen=True, slots=True)
 class TreeFindings:
-    """Hold what one check of a store found."""
+    """Hold the findings of one check of a store."""
 
     unknown: tuple[TreeFinding, ...]
     undecodable: tuple[TreeFinding, ...]

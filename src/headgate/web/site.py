@@ -1,4 +1,4 @@
-"""Hold what the routes share: the tenants and their state, access checks, and requests to schedulers."""
+"""Hold the data that the routes share: the tenants and their state, access checks, and requests to schedulers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WebSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """Hold what the routes share: the settings, the sources of data, and what is computed once for all requests."""
+    """Hold the settings and sources of data that the routes share, and the results computed once for all requests."""
 
     context: Context
     tenants: Mapping[str, Configured]
@@ -131,7 +131,7 @@ class Site:
     async def owns(self, tenant: str, build: str) -> bool:
         """Return whether the build belongs, or belonged, to this tenant.  Raise 404."""
         self.tenant(tenant)
-        # Searched in the order of a build's life, so that a build that moves on meanwhile is found at a later place.
+        # Searched in the order of a build's life, so that a build that moves on in the meantime is found further on.
         if any(found.id == build for _, _, found in self.status.builds(tenant)):
             return True
         if any(found.uuid == build for ended in self.leaving(tenant) for found in ended.builds):
@@ -144,7 +144,7 @@ class Site:
         must_be_permitted(self, request, tenant, permission, subject)
 
     def allow_all(self, request: HttpRequest) -> None:
-        """Check that the caller may act on all tenants at once. Raise 401, 403, 415."""
+        """Check that the caller may act on all tenants together. Raise 401, 403, 415."""
         must_be_json(request)
         # A permission in one tenant does not cover the others.
         if not self.access.permits_all(self._bearer(request)):

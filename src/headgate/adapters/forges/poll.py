@@ -86,7 +86,7 @@ class ProjectPoll(Protocol):
 
 
 class PollScope(NamedTuple):
-    """Say what one query of a project covers, and what is known before it."""
+    """Define the scope of one query of a project, and the known state before it."""
 
     names: Names
     project: str

@@ -167,7 +167,7 @@ GAUGES = [
 
 
 JOBS_MAX = 5_000
-"""Most jobs of a tenant with series of their own, since each proposal may define jobs with new names."""
+"""Maximum number of jobs of a tenant with series of their own, since each proposal may define jobs with new names."""
 OTHERS = "(others)"
 """Label of further jobs."""
 

@@ -23,7 +23,7 @@ unverified until the body is complete, which may take a minute.
 
 
 class DeliveryBodies:
-    """Read the bodies of deliveries, only a few large ones at once."""
+    """Read the bodies of deliveries, only a few large ones at a time."""
 
     def __init__(self) -> None:
         self._large = 0

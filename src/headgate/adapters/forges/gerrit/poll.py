@@ -96,7 +96,7 @@ class Looker:
         return stack(self._server, info, await self._rest.related(info.number, info.current_revision))
 
     def turns(self, submits_topics: bool) -> bool:
-        """Learn whether the server submits all changes of a topic at once, and return whether that is new."""
+        """Learn whether the server submits all changes of a topic together, and return whether that is new."""
         turned, self.submits_topics = submits_topics != self.submits_topics, submits_topics
         return turned
 
