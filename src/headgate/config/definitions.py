@@ -31,6 +31,7 @@ _UNKNOWN = TenantProject("", "", "", trusted=True)
 
 def _noop() -> list[Stanza]:
     body = Table(0)
+    # Without a parent, noop also exists in a tenant that has no base job.
     body.update({"name": "noop", "parent": None, "final": True, "deduplicate": True})
     return [Stanza("job", body, Source("", "", "", "", True, ""), 0)]
 
@@ -122,6 +123,7 @@ class LayoutDefinitions:
 
     def variants(self, job: str) -> list[Stanza]:
         """Return the variants of a job in the order of their definition."""
+        # No stanza can add variants: admission rejects a job of this name.
         return self._noop if job == "noop" else self.jobs.get(job, [])
 
     def stanzas(self, project: str) -> list[Stanza]:
@@ -139,6 +141,7 @@ class LayoutDefinitions:
         if not stanza.name.startswith("^"):
             target = self.tenant.find(stanza.name or stanza.source.project)
             return target is not None and target.project == project.project
+        # A pattern has no effect on projects that its own project may not configure, even if it matches their names.
         named = any(any_fullmatch([stanza.name], name) for name in (project.name, project.project))
         return named and self.source(stanza.source.project).configures(project)
 
@@ -146,6 +149,8 @@ class LayoutDefinitions:
         """Return the merge mode: merge, cherry-pick, squash-merge or rebase."""
         found = (s.body.get("merge-mode") for s in self.stanzas(project))
         mode: str = next((mode for mode in found if mode), "merge")
+        # Headgate has one merge algorithm, whichever of git's strategies the name adds, and always rebases along first
+        # parents.
         return "merge" if mode.startswith("merge") else mode.removesuffix("-first-parent")
 
     def default_branch(self, project: str) -> str:

@@ -76,6 +76,7 @@ def _of(dialect: Dialect) -> Driver:
 QUEUE = Driver(
     trigger={
         "queue": StanzaKey(queue, required=True, note="each message in it starts an item"),
+        # A message belongs to no repository, and neither does an object of the inventory below.
         "project": StanzaKey(text, required=True, note="the project whose jobs run"),
         "branch": StanzaKey(text, "the project's first branch"),
     },
@@ -190,6 +191,8 @@ ALWAYS_THERE = {"timer": "timer", "zuul": "zuul"}
 @cache
 def _united() -> Driver:
     def keys(part: str) -> Keys:
+        # A dict, because many drivers share a check, and the value must be tried with each check only once, in a fixed
+        # order.
         found: dict[str, dict[Check, None]] = {}
         for driver in DRIVERS.values():
             for name, key in (getattr(driver, part) or {}).items():
@@ -197,6 +200,7 @@ def _united() -> Driver:
         return {name: StanzaKey(any_of(list(checks))) for name, checks in found.items()}
 
     lands = tuple(dict.fromkeys(key for driver in DRIVERS.values() for key in driver.lands))
+    # Any reporter key may be right: on Gerrit, it may be the name of a label.
     return Driver(keys("trigger"), keys("require"), {}, free=True, lands=lands)
 
 

@@ -67,6 +67,7 @@ class FlatProvider(msgspec.Struct, frozen=True, omit_defaults=True):
     connection: str
     driver: str
     labels: tuple[FlatLabel, ...]
+    # The stored name is the former one, because versions run side by side during an upgrade.
     settings: dict[str, Any] = msgspec.field(name="said", default_factory=dict)
     """Other keys of the provider and its sections."""
     limits: dict[str, float] = {}

@@ -187,6 +187,7 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """ignore | redact | fail, for secrets that are found in the log."""
     ansible_version: str = ""
     """Version of Ansible that the job runs with; empty in jobs frozen before every job had one."""
+    # The stored name is the former one, because versions run side by side during an upgrade.
     ansible_is_named: bool = msgspec.field(name="ansible_asked", default=False)
     """Whether the job or its tenant names that version; otherwise any installed version will do."""
     ansible_split_streams: bool | None = None

@@ -103,6 +103,7 @@ def _provider(layout: LayoutDefinitions, provider: Stanza) -> FlatProvider | Non
         launch_timeout_s=settings.get("launch-timeout") or 0,
         images=tuple(_images(layout, parts["image"], driver, driver_settings)),
         hosts=hosts,
+        # Only listed machines are permitted by project.
         projects=tuple(sorted({one.source.project for one in path})) if hosts else (),
     )
 
@@ -146,6 +147,8 @@ def _parts(
         defaults = _merged(defaults, deep_plain(stanza.body.get(f"{kind}-defaults")) or {})
         for part in attached(stanza, key):
             settings = {k: v for k, v in deep_plain(part.settings).items() if v is not None}
+            # A nearer entry replaces the whole entry of the same name. A final one sees only the defaults down to its
+            # own level.
             entries[part.name] = settings, dict(defaults) if settings.get("final") is True else None
     for name, (settings, seen) in entries.items():
         own = layout.singles[kind].get(name)
@@ -153,6 +156,7 @@ def _parts(
             continue
         defined = {k: v for k, v in deep_plain(own.body).items() if v is not None}
         layers = [_DEFAULTS[kind], defaults if seen is None else seen, defined, settings]
+        # Tags are merged, whereas any other value replaces that of a lower layer.
         tags = [layer["tags"] for layer in layers if isinstance(layer.get("tags"), Mapping)]
         filled = {k: v for layer in layers for k, v in layer.items() if k not in _DESCRIPTIVE}
         yield name, {**filled, "name": name, "tags": {k: v for one in tags for k, v in one.items()}}
@@ -179,6 +183,7 @@ def _images(
             branch=stanza.source.branch,
             format=image.get("image-format") or known.formats[0],
             image=sent,
+            # Other settings of the provider do not affect the upload, so providers that differ in them share it.
             digest=_digest([canonical(stanza), sent, settings.get("region"), settings.get("object-storage")]),
             # 0 is a valid value, so `or` would be wrong.
             retain=2 if image.get("retain-count") is None else image["retain-count"],
@@ -206,6 +211,7 @@ def _labels(
             image = {"connection-port": 5986 if image["connection-type"] == "winrm" else 22, **image}
         lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
         label = {**lent, **label, "aliases": as_list(label["aliases"])}
+        # `min-ready` and `max-nodes` are settings of the label itself; an entry that attaches it cannot set them.
         own = layout.singles["label"][name].body
         host_aliases = {alias for host in hosts if host.get("label") == name for alias in as_list(host.get("aliases"))}
         # Leave out the numbers of machines: changing them must not make existing machines outdated.

@@ -95,6 +95,7 @@ def _unknown_keys(stanza: Stanza, kind: str, driver: str) -> Iterator[Wrong]:
 def _misspoken(stanza: Stanza, known: nodes.NodeDriver) -> Iterator[Wrong]:
     """Yield the errors in the driver's keys of a stanza and of the parts that it attaches."""
     body = stanza.body
+    # `_unknown_keys` reports unknown keys of the stanza itself.
     yield from misspoken(body, known.own, f"the {stanza.kind} {stanza.name}", complete=False)
     for key, keys in known.attached:
         kind = PARTS[key]

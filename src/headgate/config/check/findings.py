@@ -68,6 +68,7 @@ def graphs(layout: Layout, projects: Collection[str] | None = None) -> Iterator[
     for source in layout.tenant.projects:
         if projects is not None and source.project not in projects:
             continue
+        # A project from which nothing is read has jobs nevertheless if another one configures it.
         for branch in layout.branches.get(source.project) or (source.load_branch,):
             yield from (CheckedGraph(pipeline, source.project, branch) for pipeline in layout.pipelines)
 
@@ -140,6 +141,7 @@ def _circles(layout: Layout) -> Iterator[ConfigError]:
     above: dict[str, list[str]] = {}
     for name, variants in layout.jobs.items():
         parents = (stanza.body.get("parent") for stanza in variants)
+        # A variant may name its own job as its parent, which adds nothing.
         above[name] = [parent for parent in parents if isinstance(parent, str) and parent != name]
     while True:
         try:

@@ -31,6 +31,7 @@ Named = Callable[[str], str]
 
 def graph(found: FrozenGraph) -> list[dict[str, Any]]:
     """Return a job graph in the form of the API's `freeze-jobs` (JSON)."""
+    # Zuul does not show dependencies on initializers, which every regular job has.
     first = {job.name for job in found.jobs if job.type == "initializer"}
     return [
         {
@@ -68,6 +69,7 @@ def job(found: FrozenJob) -> dict[str, Any]:
             "projects": {p.project: {"canonical_name": p.project} for p in found.required_projects},
         },
     }
+    # Zuul omits these keys for noop, which runs no playbooks.
     if not found.noop:
         answer |= {
             "pre_playbooks": [_book(book) for book in found.pre_run],
@@ -180,6 +182,7 @@ def _zuul(zuul: Any, named: Named, own: str) -> dict[str, Any]:
     if "jobtags" in zuul:
         found["jobtags"] = sorted(map(str, _list(zuul["jobtags"])))
     if isinstance(zuul.get("projects"), dict | list):
+        # Zuul lists all projects that a build gets, so its answer also contains the item's own.
         found["projects"] = sorted({named(name) for name in _names(zuul["projects"])} - {own})
     return found
 

@@ -71,12 +71,14 @@ def job(found: FrozenJob) -> dict[str, Any]:
     first, *others = (nodeset(one) for one in (found.nodeset, *found.nodeset_alternatives))
     del data["nodeset_alternatives"]
     data["nodeset"] = {**first, "alternatives": others}
+    # The frozen job has one list of both, in the order of execution, which the language writes under two keys.
     data["cleanup_run"] = [_playbook(book) for book in found.post_run if book.ignore_result]
     data["post_run"] = [_playbook(book) for book in found.post_run if not book.ignore_result]
     for phase, books in (("pre_run", found.pre_run), ("run", found.run)):
         data[phase] = [_playbook(book) for book in books]
     for one in (data, *data["required_projects"]):
         one |= {key: one[key] or None for key in _UNSET if key in one}
+    # The implicit role of a built-in job has no project.
     data["roles"] = [project for project in found.roles if project]
     rest = sorted(key for key in data if key not in _FIRST)
     return {key: data[key] for key in (*_FIRST, *rest)}
@@ -148,6 +150,7 @@ def difference(old: FrozenGraph, new: FrozenGraph) -> GraphDifference:
     """Return the differences between two graphs. If either has errors, only the errors are compared."""
     if old == new:
         return GraphDifference([], [], {}, [], [], [])
+    # A graph with errors has no jobs, so all jobs of the other one would appear as new or gone.
     both = not old.errors and not new.errors
     before, after = (_by_name(graph) if both else {} for graph in (old, new))
     old_common, new_common = [name for name in before if name in after], [name for name in after if name in before]

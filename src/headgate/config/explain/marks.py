@@ -16,6 +16,7 @@ from headgate.config.files.source import Wrong
 from headgate.config.model import ConfigError
 
 _QUOTED = re.compile(r"'([^']+)'")
+# Names contain `-`, `.` and `/`, so `\b` would also find a name inside a longer one.
 _WORD = r"(?<![\w./-]){}(?![\w/-])"
 _DEFINED = ("job", "nodeset", "secret", "project-template")
 """Kinds of stanzas for which `key_of` finds both definitions and uses."""
@@ -67,6 +68,7 @@ def _walk(node: yaml.Node, path: tuple[str, ...], seen: set[int]) -> Iterator[Sp
             yield from _walk(child, path, seen)
     elif isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            # The key of a mapping may be a list: the text need not be valid configuration.
             inner = (*path, str(key.value))
             if isinstance(key, yaml.ScalarNode):
                 yield Spelled(inner, key.value, _extent(key), key=True)
@@ -89,6 +91,7 @@ def extent(error: ConfigError, text: str) -> Extent:
         return Extent(max(error.line, 1), 1, max(error.line, 1), 1)
     here = [one for one in spelled(text) if one.extent.line == error.line]
     for word in _QUOTED.findall(error.text):
+        # Errors quote words with `repr`, which escapes special characters.
         if (found := next((one for one in here if word in (one.text, repr(one.text)[1:-1])), None)) is not None:
             return _within(found.extent, lines)
     start, end = in_line(lines[error.line - 1], error.text, {one.text for one in here})
@@ -138,6 +141,7 @@ def key_of(word: Spelled) -> Key | None:
 def _attribute(path: Sequence[str], text: str) -> Key | None:
     """Return the key that an attribute of a job refers to, in a job stanza or in a project's section, or None."""
     match tuple(path[-2:]):
+        # Sections of providers have parents, too, but these are sections.
         case (_, "parent") if path[0] == "job" and len(path) == 2:
             return ("job", text)
         case (_, "dependencies") | ("dependencies", "name"):

@@ -26,6 +26,7 @@ _KEYS = {
     "group_variables": ("group-vars",),
     "semaphores": ("semaphores", "semaphore"),
     "override_checkout": ("override-checkout", "override-branch"),
+    # Secrets restrict a job of an untrusted project to post-review pipelines.
     "post_review": ("post-review", "secrets"),
 }
 """Attribute of a described job -> keys of a stanza that set it, if the names differ."""
@@ -78,6 +79,7 @@ class Explainer:
 
     def why_not(self, job: str) -> str:
         """Return why a job that is attached is not in the graph."""
+        # Test in the order in which a freeze drops jobs: later tests mean nothing for a job that an earlier one drops.
         layout, branch = self._layout, self._target.branch
         fitting = self._fitting(job)
         if not fitting:
@@ -259,6 +261,7 @@ class _AttributeRecorder:
             before = self.state.get(key)
             if isinstance(value, list):
                 self._list(key, before or [], value, step)
+            # Mappings of variables are merged deeply, so each variable has an origin of its own.
             elif key in _DEEP:
                 old = dict(_leaves(key, before or {}))
                 for path, leaf in _leaves(key, value):
@@ -299,6 +302,7 @@ class _AttributeRecorder:
 
     def _project_variable(self, inner: list[str]) -> Origin:
         """Return the origin of a variable of the project: the last stanza that sets it."""
+        # `sections.project_vars` merges in the opposite order, so the first match here is the value in force.
         for stanza, templates in reversed(list(sections.applying(self._layout, self._project, self._target))):
             for one in (stanza, *reversed(templates)):
                 variables = one.body.get("vars")

@@ -21,6 +21,7 @@ def files() -> Schema:
     kinds = {kind: _kind(kind) for kind in objects.KINDS}
     shared = {"nodeset-inline": _nodeset(objects.INLINE_NODESET), "project-pipeline": _section()}
     attributes = _job()
+    # In the section of a project, the key of an entry is already the name of the job.
     attributes["properties"].pop("name")
     return _document("Configuration in repositories", kinds, {**shared, "job-attributes": attributes})
 
@@ -49,6 +50,7 @@ def tenants() -> Schema:
             },
         ]
     }
+    # Groups may be nested, so the schema refers to itself; the declared check accepts any mapping here.
     entry["anyOf"][1]["properties"]["projects"] = _one_or_many(_ref("project-entry"))
     return _document("Tenant file", kinds, {"project-entry": entry})
 
@@ -58,6 +60,7 @@ def _document(title: str, kinds: dict[str, Schema], shared: dict[str, Schema]) -
     return {
         "$schema": DRAFT,
         "title": title,
+        # The document of an empty file is null.
         "type": ["array", "null"],
         "items": {
             "type": "object",
@@ -90,6 +93,7 @@ def _kind(kind: str) -> Schema:
             return _nodeset(objects.NODESET)
         case "pipeline":
             return _pipeline()
+        # The driver of the connection defines further keys, and a schema does not know the connection.
         case "section":
             return {**object_schema(objects.SECTION), "additionalProperties": True}
         case "provider":

@@ -72,6 +72,7 @@ def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = Fals
     body = stanza.body
     definition: Json = {
         "name": name,
+        # An entry in a section has no default parent: it is applied to the job that it attaches.
         "parent": None if attaching and "parent" not in body else parent_of(layout, stanza),
         "branches": branches_of(stanza) or None,
         "source_context": context_of(stanza),
@@ -84,6 +85,7 @@ def variant(layout: Layout, stanza: Stanza, name: str, *, attaching: bool = Fals
         "semaphores": [{"name": one, "resources_first": late} for one, late in semaphore_names(body)],
         "include_vars": [_included(one) for one in _several(body, "include-vars")],
         "dependencies": [_dependency(one) for one in _several(body, "dependencies")],
+        # Zuul's API has another name for regular jobs than its language.
         "type": "normal" if body.get("type", "regular") == "regular" else body["type"],
         "ansible_version": str(body["ansible-version"]) if "ansible-version" in body else None,
     }
@@ -154,6 +156,8 @@ def _dependency(one: Any) -> Json:
 def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
     books = Books(layout)
     try:
+        # Collect the playbooks of this variant only: the answer describes a stanza, not the job merged from all of
+        # them.
         books.add(stanza, stanza.body, 0, attaching)
     except UnknownSecret:
         books = Books(layout)  # the configuration's errors report the secret
@@ -161,6 +165,7 @@ def _books(layout: Layout, stanza: Stanza, *, attaching: bool) -> Json:
     post, cleanup = ([b for b in books.post_run if b.ignore_result is late] for late in (False, True))
     phases = {"run": books.run, "pre_run": books.pre_run, "post_run": post, "cleanup_run": cleanup}
     playbooks: Json = {name: [_book(book, stanza, secrets) for book in found] for name, found in phases.items()}
+    # The implicit role of a built-in job has no project.
     return {"roles": [_role(role) for role in books.roles if role.project], **playbooks}
 
 
@@ -199,8 +204,10 @@ def _nodesets(layout: Layout, body: Table) -> Json:
     try:
         found = flattened_nodesets(layout, given)
     except UnknownNodeset:
+        # The errors of the configuration report this, too; name at least the nodeset that is missing.
         found = [Nodeset(given if isinstance(given, str) else "")]
     nodesets = [nodeset(one) for one in found]
+    # As in Zuul's answers, there is one of the two keys, never both.
     return {"nodeset": nodesets[0]} if len(nodesets) == 1 else {"nodeset_alternatives": nodesets}
 
 

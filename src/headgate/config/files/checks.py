@@ -82,6 +82,7 @@ name = _of(
 )
 """Check for names, which reports, pages and terminals display."""
 text_or_null = _of("text or null", lambda v: v is None or isinstance(v, str), {"type": ["string", "null"]})
+# YAML reads values such as 9 or 2.9 as numbers.
 word = _of(
     "text or a number",
     lambda v: isinstance(v, str) or _is_int(v) or isinstance(v, float),

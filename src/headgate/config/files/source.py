@@ -48,6 +48,7 @@ def roots(files: Iterable[str], extra: Iterable[str]) -> Roots:
     """Return the configuration files among `files`. `extra` names further files, and directories with a trailing slash,
     to read in addition."""
     files = list(files)
+    # Keep the slash at the end: ignoring `zuul.d/a/` must not exclude `zuul.d/ab/`.
     ignored = tuple(path.removesuffix(IGNORE) for path in files if path.endswith(f"/{IGNORE}"))
     # `startswith` with an empty tuple is false for every path.
     usable = sorted(path for path in files if not path.startswith(ignored))

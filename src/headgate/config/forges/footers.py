@@ -8,6 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
+# Not `\s*`, which also matches line ends: an empty footer would take its value from the next line.
 _DEPENDS = re.compile(r"^Depends-On:[ \t]*(\S[^\n]*)$", re.IGNORECASE | re.MULTILINE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"]+", re.IGNORECASE)
 _AROUND = "*_`'.,;:!)]}"
@@ -81,6 +82,7 @@ def _plain(text: str, projects: Collection[str]) -> str:
                 names.setdefault(name, set()).add(project)
     longest = max(names, key=len, default="")
     rest = text[len(longest) + 1 :]
+    # The rest must be a branch and a topic, hence the slash.
     if len(names.get(longest, ())) != 1 or "/" not in rest:
         return ""
     return f"{min(names[longest])}/{rest}"

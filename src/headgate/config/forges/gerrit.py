@@ -34,6 +34,7 @@ def _voted(wanted: object, seen: TermSubject) -> bool:
 
 def _changed(wanted: object, seen: TermSubject) -> bool:
     """Return whether every label and value is among the votes that the event changed."""
+    # The event repeats the votes that it did not change.
     moved = [vote for vote in seen.what.votes if vote.old_value and vote.old_value != vote.value]
     pairs = [(label, value) for one in as_list(wanted) for label, value in one.items()]
     return all(any(_is(vote, *one) for vote in moved) for one in pairs)
@@ -63,6 +64,7 @@ def _tagged(rules: object, seen: TermSubject) -> bool:
 
 
 def _of_scheme(schemes: object, seen: TermSubject) -> bool:
+    # A UUID of a checker has the form `scheme:id`.
     return seen.what.checker.partition(":")[0] in as_list(schemes)
 
 
@@ -158,5 +160,6 @@ GERRIT = Dialect(
         "change-merged": (ForgeEvent("change-merged"),),
         "ref-updated": (ForgeEvent("ref-updated"),),
     },
+    # All other keys of a reporter are names of labels.
     sets=lambda how: frozenset(name for name in how if name not in _REPORTER),
 )

@@ -51,6 +51,7 @@ _GITEA_ACTIONS = (
 _EVENTS: Mapping[str, tuple[ForgeEvent, ...]] = {
     "change-proposed": (ForgeEvent("pull_request", "opened"), ForgeEvent("pull_request", "changed")),
     "change-abandoned": (ForgeEvent("pull_request", "closed"),),
+    # A merge has no action of its own: it closes the pull request.
     "change-merged": (ForgeEvent("pull_request", "closed"),),
     "ref-updated": (ForgeEvent("push"),),
 }
@@ -139,6 +140,7 @@ def sets(how: Mapping[str, Any]) -> frozenset[str]:
     """Return the labels that one reporter sets or removes."""
     found: set[str] = set()
     for key in ("label", "unlabel"):
+        # A report has one label as a string, or several as a list.
         labels = how.get(key, ())
         found.update(
             [labels] if isinstance(labels, str) else map(str, labels if isinstance(labels, list | tuple) else ())
@@ -180,6 +182,7 @@ GITHUB = Dialect(
     instead={"require-status": "require", "reject-status": "reject"},
     events_of=_EVENTS,
     sets=sets,
+    # These are found by comparing states of a pull request or ref, which does not show who caused them.
     nobody=frozenset({"push", "changed", "edited", "check_run", "dismissed", "rerequested", "requested", "completed"}),
     closes=_closes,
 )

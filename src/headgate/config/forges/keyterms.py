@@ -160,6 +160,7 @@ def triggered(dialect: Dialect, trigger: Mapping[str, Any], seen: TermSubject) -
     if seen.happening is None and dialect.events_of:
         # An event found by comparing states has only a kind, which several forge events share: any of them may match.
         readings = [seen._replace(happening=one) for one in dialect.events_of.get(seen.kind, ())]
+    # An undecided pattern never starts a pipeline.
     return any(all(_decided(term.holds, value, reading, False) for term, value in terms) for reading in readings)
 
 

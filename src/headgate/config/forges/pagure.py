@@ -14,6 +14,7 @@ def _states(seen: TermSubject) -> tuple[str, ...]:
     """Return the state of Headgate's own newest flag, since anybody may set flags; return nothing once the change has
     entered."""
     own = (one.state for one in seen.details.statuses or () if one.who in seen.details.us)
+    # The newest flag is first.
     return tuple(own)[:1] if seen.now_ms is not None else ()
 
 

@@ -47,6 +47,8 @@ class _Collector:
     def visit(self, name: str, overrides: Mapping[str, str]) -> bool:
         """Collect the applicable variants of `name`, each after those of its parents, and return whether there are any.
         Raise NoParent or VariantRefused."""
+        # Mark the job before its parents, so that circular inheritance ends where it began. As in Zuul, it is no error
+        # here.
         self._visited.add(name)
         if len(self._visited) > ANCESTORS_MAX:
             raise NoParent
@@ -58,7 +60,9 @@ class _Collector:
             parent = self._parent(variant)
             # Several variants may have the same parent; apply it once, before the first of them.
             if parent is not None and parent not in self._visited:
+                # What a job checks out also selects the variants of its parents.
                 inner = {**overrides, **_checkouts(self._layout, variant.body)}
+                # As in Zuul, a job whose parent does not apply is left out without an error.
                 if not self.visit(parent, inner):
                     raise NoParent
             if not any(_equal(variant, known) for known in self.found):

@@ -55,6 +55,7 @@ def reuses(layout: LayoutDefinitions, pipeline: str, project: str, branch: str) 
     own = layout.pipelines.get(pipeline)
     if own is not None and own.reuse:
         return True
+    # Any job counts, because parents pass `reuse` on, and following them would amount to freezing.
     if any(stanza.body.get("reuse") for stanzas in layout.jobs.values() for stanza in stanzas):
         return True
     entries = sections.attached(sections.of(layout, pipeline, project, sections.FreezeTarget(branch))).values()
@@ -200,6 +201,7 @@ class _Freezer:
         configuration."""
         if self._question.ahead is None:
             return False
+        # Prepare this only when a job needs it: for most, their own file matchers decide.
         if self._ahead is None:
             self._ahead = _Freezer(self._question.ahead, dataclasses.replace(self._question, ahead=None))
         try:
@@ -332,6 +334,7 @@ class Graph:
                     yield candidate.error(f"job {name} depends on {d.name}, which is not defined")
 
     def _circle(self) -> Iterator[ConfigError]:
+        # The graph adds the implied dependencies on initializers, which may close a circle.
         graph = FrozenGraph(tuple(c.job for c in self.candidates.values()))
         needs = {job.name: [d.name for d in graph.needs(job) if d.name in self.candidates] for job in graph.jobs}
         try:

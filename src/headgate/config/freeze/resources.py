@@ -156,6 +156,7 @@ class Books:
             project = tenant.find(role["zuul"]) if "zuul" in role else None
             if project is not None:
                 named = JobRole(project.project, project.connection, role.get("name", project.name.rpartition("/")[2]))
+                # Naming the own repository as a role replaces the implicit role in its place.
                 new = [named if known.implicit and known.project == named.project else known for known in new]
                 new += [] if named in new else [named]
         return new

@@ -38,6 +38,7 @@ def words(*known: str, idle: Mapping[str, str] | None = None, old: Mapping[str, 
     def see(value: Any, spot: ValueSpot) -> None:
         text.see(value, spot)
         if old and value in old:
+            # Only GitHub has old words.
             spot.warn(f"{value!r} is deprecated: {old[value]}", "GitHub Deprecation")
         elif value not in known:
             wrong = HintedText(f"{spot.what}: {value!r} is not known", nearest(value, known))

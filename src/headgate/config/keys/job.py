@@ -76,6 +76,7 @@ VARIABLES_FILE = {
 }
 SECRET = {"secret": checks.StanzaKey(checks.text), "pass-to-parent": checks.StanzaKey(checks.flag)}
 DEPENDENCY = {"soft": checks.StanzaKey(checks.flag)}
+# Only playbooks of post-run may be marked as a cleanup, which also runs when the build is aborted.
 _BOOKS = checks.many(checks.named({"semaphores": checks.StanzaKey(_TEXTS)}, "playbook"))
 _POST_BOOKS = checks.many(checks.named(PLAYBOOK, "playbook"))
 _SEMAPHORES = checks.many(checks.named(SEMAPHORE, "semaphore of a job"))
@@ -85,6 +86,7 @@ _FILTERS = checks.many(
         checks.inner(FILTER, "project filter"),
     )
 )
+# `either` reports the error of its last form, so the usual form is last.
 _ROLES = checks.many(
     checks.either(
         checks.inner(GALAXY, "role"),
@@ -106,6 +108,7 @@ _HOME = "playbooks with the same rights share a home directory that is never cle
 _IMAGE = "for the container of untrusted programs: `REGISTRY/NAME:TAG`, or `build` with a file; not in Zuul"
 _REUSED = "do not repeat a successful build with the same inputs; the job gets only repositories it names; not in Zuul"
 _UNLIMITED = "seconds; 0 or less: the executor's limit"
+# The versions that Zuul 14.3 accepts.
 ANSIBLE_VERSIONS = ("9", "11")
 ANSIBLE_DEFAULT = ANSIBLE_VERSIONS[-1]
 """Version for jobs and tenants that set none."""
@@ -176,6 +179,7 @@ JOB: dict[str, JobKey] = {
         checks.one_of("ignore", "redact", "fail"), MergeRule.STICKY, "ignore", "variants may not differ"
     ),
     "nodeset": _key(checks.either(checks.mapping, checks.text), default="empty"),
+    # As in Zuul, numbers below 1 are accepted for timeouts and attempts.
     "pre-timeout": _key(checks.integer, note=_UNLIMITED, field="pre_timeout_s"),
     "timeout": _key(checks.integer, note=_UNLIMITED, field="timeout_s"),
     "post-timeout": _key(checks.integer, note=_UNLIMITED, field="post_timeout_s"),

@@ -124,6 +124,7 @@ AWS_IMPORTS = {
     "ebs-direct": ("raw",),
 }
 """Method by which AWS imports a file as an image -> formats that it accepts, the usual one first."""
+# This method accepts all formats that the other two accept.
 AWS_FORMATS = AWS_IMPORTS["image"]
 _FLEET: checks.Keys = {"instance-types": _key(_TEXTS), "allocation-strategy": _key(checks.text)}
 AWS = NodeDriver(
@@ -169,6 +170,7 @@ AWS = NodeDriver(
         ),
         "kms-key-id": _key(checks.text),
     },
+    # As in Zuul, an unknown key is an error in sections and providers of AWS and of OpenStack.
     refuses=True,
     formats=AWS_FORMATS,
 )

@@ -157,6 +157,7 @@ SECTION: checks.Keys = {
     "flavors": checks.StanzaKey(_PARTS),
     "labels": checks.StanzaKey(_PARTS),
 }
+# As in Zuul, flavors are attached in sections only.
 PROVIDER: checks.Keys = {
     "name": checks.StanzaKey(checks.name, required=True),
     "section": checks.StanzaKey(checks.text, required=True),

@@ -54,6 +54,7 @@ class ImageName:
         if registry and not set(".:[") & set(registry):  # a user's name at Docker Hub
             registry, path = "", f"{registry}/{path}"
         if not registry:
+            # Docker Hub keeps official images in the namespace `library`.
             registry, path = HUB, path if "/" in path else f"library/{path}"
         digest = found["digest"] or ""
         return ImageName(f"{registry}/{path}", found["tag"] or ("" if digest else "latest"), digest)

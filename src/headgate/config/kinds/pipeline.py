@@ -144,6 +144,7 @@ class _ConnectionSettings:
                 dialect = DIALECTS.get(self._tenant.driver(connection))
                 if dialect is not None and (why := nobody_did(entry, dialect.nobody)):
                     self._warnings.append(Wrong(why, entry.at("permission"), NEVER, "warning"))
+                # In a trigger that names a project, `branch` is not a pattern but the branch whose jobs run.
                 filters = ("event", "ref", "ignore-deletes", *(() if "project" in entry else ("branch",)))
                 more = {k: v for k, v in entry.items() if k not in filters}
                 yield TriggerFilter(
@@ -162,6 +163,7 @@ class _ConnectionSettings:
         try:
             table(entry, keys, f"trigger of {connection}", found, line)
         except Wrong as wrong:
+            # An unknown key stays an error: without a misspelt filter, the trigger would match more than intended.
             if not driver.forgiven or (isinstance(entry, Table) and not keys.keys() >= entry.keys()):
                 raise
             text = f"{wrong.text}; this trigger is ignored"
@@ -182,6 +184,7 @@ class _ConnectionSettings:
 
     def requirements(self, key: str) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
+        # The tenant file limits the connections of triggers and reporters, not those of requirements.
         for connection, driver, value, line in self._sections(key, None):
             if driver.require is None:
                 raise Wrong(f"the connection {connection!r} supports no requirements", line)
@@ -220,6 +223,7 @@ class _ConnectionSettings:
             raise Wrong(f"{kind} of {connection} must be a mapping such as {{}}, not {show(how)}", line)
         keys = driver.reporter or {}
         if driver.free:
+            # Declared keys come last, so that their own checks apply.
             keys = {**{key: StanzaKey(anything) for key in how}, **keys}
         table(how, keys, f"{kind} reporter of {connection}", self._warnings, line)
 
@@ -271,6 +275,7 @@ def _meets(begin: str, names: str) -> bool:
 
 def beginning(pattern: Any) -> str:
     """Return the literal text with which every match of the pattern begins, as far as it is evident."""
+    # A negated pattern excludes only some beginnings, and each alternative may have its own.
     if not isinstance(pattern, str) or "|" in pattern:
         return ""
     found, rest = "", pattern.removeprefix("^")

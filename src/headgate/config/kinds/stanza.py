@@ -67,6 +67,7 @@ def check_stanza(
         _queue(body)
     elif kind == "secret":
         _secret(body, project, opener)
+    # A ceiling of null means none.
     elif kind == "pipeline" and (body.get("window-ceiling") or body.get("window-floor", 3)) < body.get(
         "window-floor", 3
     ):
@@ -211,6 +212,7 @@ def _flags(body: Table) -> None:
     # As in Zuul, a variant can only restrict a job further.
     if body.get("post-review") is False:
         raise Wrong("post-review can be set to true only", body.at("post-review"))
+    # With a timeout of 0 or less, the limit of the executor applies, which is unknown here.
     if 0 < body.get("timeout", 0) < body.get("pre-timeout", 0):
         raise Wrong("pre-timeout is greater than timeout", body.at("pre-timeout"), "Pre-Timeout Exceeds Timeout")
     if "ansible-version" in body and str(body["ansible-version"]) not in ANSIBLE_VERSIONS:
@@ -307,6 +309,7 @@ def _pattern(name: str, line: int, warnings: list[Wrong]) -> None:
 
 
 def _section(kind: str, pipeline: str, section: Any, line: int, warnings: list[Wrong]) -> None:
+    # Every key that a project does not have itself names a pipeline, so a misspelt key arrives here, too.
     what = f"pipeline section ({pipeline!r} is not a key of a {kind})"
     table(section, objects.PROJECT_PIPELINE, what, warnings, line)
     for job, at in entries(section.get("jobs"), section.at("jobs")):

@@ -326,4 +326,5 @@ def included(source: TenantProject, branch: str) -> bool:
 
 def content_of(files: Mapping[str, str]) -> str:
     """Return a digest of configuration files, which is equal only for the same paths with the same texts."""
+    # JSON delimits the strings: concatenated, text could move between files without changing the digest.
     return hashlib.sha256(msgspec.json.encode(sorted(files.items()))).hexdigest()[:16]
