@@ -59,6 +59,7 @@ def of_images(graph: FrozenGraph, change: Change) -> FrozenGraph:
         # Several jobs may have the same dependency.
         if job.id not in retained:
             retained.add(job.id)
+            # A soft dependency only waits for a job that runs anyway.
             wanted += [known[one.name] for one in graph.needs(job) if one.name in known and not one.soft]
     jobs = tuple(_without(job, retained) for job in graph.jobs if job.id in retained)
     reporters = tuple(job for job in graph.reporters if job.image_build_name in body.image_names)

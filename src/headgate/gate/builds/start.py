@@ -106,6 +106,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
         ref=change.ref,
         commit=change.commit,
         mode=world.layouts.landed.merge_mode(change.project, change.branch),
+        # Not the present time: merging again must give the same commits.
         at_s=item.enqueued_ms // 1000,
         message=change.message,
         bases=tuple(bases[key] for key in change.bases if key in bases),
@@ -178,6 +179,7 @@ def stopped(item: Item, actions: list[Action]) -> Item:
     """Cancel the merge and the builds of the item like `abandon`, but return it with its results so far, for the
     report."""
     abandon(item, actions)
+    # `abandon` has canceled the carried builds, too, and they do not belong to this buildset.
     buildset, item = item.buildset, replace(item, carried=(), earlier={}) if item.carried or item.earlier else item
     if buildset is None:
         return item

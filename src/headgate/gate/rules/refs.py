@@ -48,6 +48,7 @@ def variables(change: Change) -> dict[str, Any]:
     found |= {name: value for name, value in moved.items() if value not in ("", ZEROS)}
     if change.occasion is not None:
         found["trigger"] = msgspec.json.decode(change.occasion.body)
+    # The new commit of a deleted ref is all zeros, so name its last one.
     return found | ({"commit_id": change.old_commit} if change.deletes else {})
 
 

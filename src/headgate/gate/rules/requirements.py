@@ -59,6 +59,7 @@ def ours(world: World, connection: str) -> frozenset[str]:
     """Return the labels and contexts that the pipeline sets itself at this connection."""
     pipeline, sets = world.pipeline, dialect_of(world.pipeline, connection).sets
     hows = (how for reports in pipeline.reports.values() for how in reports.get(connection, ()))
+    # Statuses and checks have the context TENANT/PIPELINE.
     return frozenset({f"{world.tenant}/{pipeline.name}"}).union(*map(sets, hows))
 
 

@@ -261,6 +261,7 @@ class OutsideRefusal(msgspec.Struct, frozen=True, omit_defaults=True):
     commit: str
     event: str
     """Id of the event that brought it."""
+    # Records keep the names that these two members had when they were first written.
     comment_digest: str = msgspec.field(name="said", default="")
     """Digest of the last comment; empty when there was none."""
     comment_ms: int = msgspec.field(name="told_ms", default=0)

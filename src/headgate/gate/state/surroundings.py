@@ -47,6 +47,7 @@ def closing_of(closings: Iterable[Closing], pipeline: str, queue: str) -> Closin
     """Return the closing that keeps this queue from landing, preferably one of the entire pipeline; None if there is
     none."""
     found = [one for one in closings if one.pipeline in ("", pipeline) and one.queue in ("", queue)]
+    # An empty name, which means every queue, sorts before all others.
     return min(found, key=lambda one: one.queue, default=None)
 
 
