@@ -55,6 +55,7 @@ class Mannered:
         self._app = app
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        # HEAD arrives here as GET; see `HeadApplication`.
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
@@ -71,6 +72,7 @@ class _Answer:
         self._known = headers.get(b"if-none-match", "")
         self._gzip = takes_gzip(headers.get(b"accept-encoding", ""))
         self._start: Message | None = None
+        # Shared caches must not store what a session of a person may read.
         self._own = b"private, no-cache" if b"cookie" in headers else b"no-cache"
 
     async def send(self, message: Message) -> None:
@@ -94,10 +96,12 @@ class _Answer:
         if start["status"] == 200 and self._api:
             known = _added(headers, known, self._own)
             if b"etag" not in known:
+                # Weak, because the plain and the compressed body have the same tag.
                 known[b"etag"] = b'W/"%s"' % hashlib.sha256(body).hexdigest()[:24].encode()
                 headers.append((b"etag", known[b"etag"]))
             # The response was computed in any case: the tag saves the transfer, and `web/shots` the computation.
             if matches(self._known, known[b"etag"].decode("latin-1")):
+                # These headers describe a body, which a 304 does not have.
                 gone = (b"content-length", b"content-type")
                 return {**start, "status": 304, "headers": [h for h in headers if h[0] not in gone]}, b""
         if len(body) >= COMPRESSED_MIN_BYTES and known.get(b"content-type", b"").startswith(TEXTS):
@@ -157,6 +161,7 @@ def files() -> dict[str, StaticFile]:
     for path in sorted(STATIC.iterdir()):
         if path.suffix in TYPES:
             body = path.read_bytes()
+            # These files are compressed only once, so the slowest level pays off.
             packed, tag = gzip.compress(body, 9, mtime=0), hashlib.sha256(body).hexdigest()[:24]
             found[path.name] = StaticFile(TYPES[path.suffix], body, packed, f'W/"{tag}"')
     return found
@@ -209,6 +214,8 @@ def answer(
     more: Mapping[str, Any] | None = None,  # JSON
 ) -> Response[Any]:
     """Return an error response; `error` is a code for programs, by default the name of the status."""
+    # Refusals do not get the usual headers (`description.HEADERS`), but pages of other origins must be able to read
+    # them, too.
     sent = {"Vary": "Accept, Authorization, Cookie", "Access-Control-Allow-Origin": "*", **(headers or {})}
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else "Error"
     if wants_html(request.headers.get("accept", "")):

@@ -106,6 +106,7 @@ def create_app(site: Site, vitals: process.Vitals | None = None) -> App:
     if not site.settings.at_root:
         return app
     paths = [path for route in ROUTES for path in route.paths]
+    # `/queues` belongs to the queue server, which may share the port.
     return Rooted(app, site.settings.at_root, of_tenants(paths), (name for name in pages.PAGES if name != "queues"))
 
 

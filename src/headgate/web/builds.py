@@ -45,6 +45,7 @@ class Builds:
     async def builds(self, query: history.HistoryQuery) -> list[history.PastBuild]:
         """Return the running builds, then those of the history."""
         held, live = self.held(), [b for b in await self._live() if _fits(query, b.id, _facts_of_build(b), b.result)]
+        # A running build has not ended in any period.
         live = live if query.ended_ms == (None, None) else []
         past = await self.site.history.builds(self.tenant, _beyond(query, len(live)))
         # The recorder may have written a build before the mirror shows that it left: it must not be listed twice.
@@ -67,6 +68,7 @@ class Builds:
         if found is None:
             return None
         ended = found.result is not None and found.start_time
+        # The id becomes a part of a path, so any other characters are not passed on.
         lost = await self.site.logs.missing(uuid) if ended and uuid.isalnum() and uuid.isascii() else ""
         return self.shown(replace(found, held=uuid in self.held(), log_missing=lost or msgspec.UNSET))
 
@@ -121,6 +123,7 @@ class Builds:
             began = job.start_time if job else None
             found.append(
                 history.PastBuild(
+                    # The history numbers builds when it records them; until then, a time keeps the latest one first.
                     id=build.requested_ms or item.enqueued_ms,
                     uuid=build.id,
                     job_name=frozen.name if frozen else build.job,

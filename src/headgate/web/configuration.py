@@ -21,6 +21,7 @@ from headgate.config.operator.model import TenantProject
 from headgate.config.parse import Stanza
 from headgate.web.shapes import ProjectConfig, ProjectPipeline, ProjectShape
 
+# As in Zuul's answer: a job that is only frozen has no build.
 NO_BUILD = "0" * 32
 PHASES = ("pre_playbooks", "playbooks", "post_playbooks", "cleanup_playbooks")
 Json = dict[str, Any]
@@ -74,6 +75,7 @@ def _pipelines(layout: Layout, stanza: Stanza) -> Iterator[ProjectPipeline]:
             continue
         shapes: dict[str, list[dict[str, Any]]] = {}
         for job, attributes, line in section_jobs(section):
+            # `variant` describes stanzas of jobs, so present the entry as one.
             named = replace(stanza, kind="job", body=attributes, line=line)
             shapes.setdefault(job, []).append(variant(layout, named, job, attaching=True))
         known = tuple(parameter(one) for one in parameters([Section(stanza, section)]))
@@ -159,6 +161,7 @@ def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) 
     pipeline = layout.pipelines[place.pipeline]
     for role in (role for phase in PHASES for book in view.get(phase, ()) for role in book["roles"]):
         role["project_default_branch"] = default_branch(layout, role["project"])
+    # Clients of Zuul's API expect all of these keys, although only a build has values for most of them.
     view |= {
         "branch": place.branch,
         "items": [],
@@ -192,6 +195,7 @@ def frozen(layout: Layout, graph: FrozenGraph, job: FrozenJob, place: RunPlace) 
         "deduplicate": job.deduplicate,
         "_inheritance_path": list(job.inheritance),
     }
+    # Zuul's form takes precedence where both have a key, such as `nodeset`.
     return {**_ours(job), **view}
 
 
@@ -211,4 +215,5 @@ def _ours(job: FrozenJob) -> Json:
     for book in (book for phase in ("pre_run", "run", "post_run") for book in found.get(phase, [])):
         # The frozen job carries the secrets' data; readers of the tenant may see only their names.
         book["secrets"] = [{"name": secret["name"], "data": "REDACTED"} for secret in book.get("secrets", [])]
+    # Encoding leaves out default values, and true is the default, but readers look for `voting`.
     return {**found, "voting": job.voting}

@@ -182,10 +182,12 @@ def _refusals(handler: Handler, path: str, method: str, keys: list[Json], querie
     yield from (401, 403)
     if keys:
         yield 404
+    # A read gets this status only where a graph cannot be frozen because of its errors.
     if writes or "freeze-job" in path:
         yield 409
     if writes:
         yield from (413, 415)
+    # This is the answer until the configuration of the tenant has been read.
     if "/tenant/{tenant}/" in path:
         yield 422
     yield from handler.opt.get("refuses", ())

@@ -46,6 +46,7 @@ ECHO_MAX = 64
 """Number of characters of an invalid id that the response repeats."""
 
 _ID = re.compile(rb"[0-9a-f]{1,64}", re.IGNORECASE)
+# The id is repeated on a terminal, which would obey control characters.
 _ODD = re.compile(rb"[^\x21-\x7e]")
 Answer = Callable[[bytes], AsyncGenerator[bytes, None]]
 
@@ -91,6 +92,7 @@ class _FingerConnections:
         try:
             _keep_alive(transport.get_extra_info("socket"))
             line = await _line(one.reader)
+            # The connection may have been evicted, or have run out of time, while its request was read.
             if transport.is_closing():
                 return
             # From here on the connection is evicted last, after those that have sent no request.
@@ -118,6 +120,7 @@ class _FingerConnections:
                     place.sends()
                     one.writer.write(piece[at : at + PIECE_MAX_BYTES])
                     await one.writer.drain()
+                # A quiet build writes nothing for minutes, which is not a delay of the peer.
                 place.sent()
 
     async def sweep(self) -> None:
@@ -208,6 +211,7 @@ class Gateway:
         answered = False
         try:
             async for piece in self.logs.output(build, over(self.context, build), 0):
+                # The tenant may have become private in the meantime.
                 if not self._readable(found):
                     return
                 answered = True

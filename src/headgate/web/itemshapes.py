@@ -301,6 +301,7 @@ def _with_build(job: JobShape, build: Build, now: Moment) -> JobShape:
     return replace(
         job,
         uuid=build.id,
+        # The address that Zuul's pages use; ours redirect from it to the page of the build.
         url=f"stream/{build.id}?logfile=console.log",
         report_url=f"{now.root}build/{build.id}",
         result=build.result,
@@ -313,6 +314,7 @@ def _with_build(job: JobShape, build: Build, now: Moment) -> JobShape:
         start_time=start_ms / 1000 if start_ms else None,
         end_time=build.end_ms / 1000 if build.end_ms else None,
         elapsed_time=build.end_ms - start_ms if start_ms and build.end_ms else None,
+        # `status.timed` adds the times of running builds: they would change the tag of the status continuously.
         remaining_time=0 if build.result is not None else None,
         canceled=build.result == "CANCELED",
         paused=build.result is None and build.paused and not build.resumed,

@@ -47,6 +47,7 @@ class ComponentHealth(msgspec.Struct, frozen=True):
     """Deprecated: the same as `problem`."""
 
     def __post_init__(self) -> None:
+        # Clients that were written for the former name still find the value under it.
         msgspec.structs.force_setattr(self, "former_problem", self.problem)
 
 

@@ -184,6 +184,7 @@ class StatusShape(msgspec.Struct, frozen=True, kw_only=True):
     """Deprecated: the same as `problems`."""
 
     def __post_init__(self) -> None:
+        # Clients that were written for the former name still find the value under it.
         msgspec.structs.force_setattr(self, "former_problems", self.problems)
 
 

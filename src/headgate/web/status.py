@@ -112,6 +112,7 @@ class Status:
 
     def change_states(self, tenant: str) -> ChangeStates:
         """Return the states of all changes of a tenant's connections; other tenants may share these connections."""
+        # Sorted, so that tenants with the same connections share an entry.
         names = tuple(sorted({project.connection for project in self.tenants[tenant].tenant.projects}))
         if names not in self._known:
             self._known[names] = ChangeStates(self.context.map, self.context.mirror, names)

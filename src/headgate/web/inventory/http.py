@@ -340,6 +340,7 @@ def _line(mapping: dict[str, Any]) -> bytes:  # JSON
 
 
 def _dict(message: Message) -> dict[str, Any]:  # JSON
+    # By default, Protobuf's JSON has names in camel case, but the API uses the declared names.
     return dict(MessageToDict(message, preserving_proto_field_name=True))
 
 

@@ -34,6 +34,7 @@ class RpcStatus(NamedTuple):
     detail: str
 
 
+# The first class that fits decides, so StoreError comes after the errors derived from it.
 _CODES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (Invalid, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.NotFound, grpc.StatusCode.NOT_FOUND),
@@ -94,6 +95,7 @@ def _made(method: MethodDescriptor, answer: Callable[..., Any]) -> grpc.RpcMetho
     async def one(request: bytes, context: Context) -> Message | None:
         try:
             async with asyncio.timeout(CALL_MAX_S):
+                # Decode here: gRPC itself would report a malformed request as an internal error.
                 found: Message = await answer(call(context), read(request))
                 return found
         except Exception as error:
@@ -102,6 +104,7 @@ def _made(method: MethodDescriptor, answer: Callable[..., Any]) -> grpc.RpcMetho
 
     async def several(request: bytes, context: Context) -> AsyncIterator[Message]:
         try:
+            # Without a time limit, because a stream may last for days.
             async for found in answer(call(context), read(request)):
                 yield found
         except Exception as error:

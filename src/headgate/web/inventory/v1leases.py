@@ -37,6 +37,7 @@ class LeaseRoutes:
     async def AskLease(self, call: InventoryCall, request: pb.AskLeaseRequest) -> pb.Lease:
         caller = await self._caller(call, request.session)
         wanted = leases.ObjectLease(
+            # The server determines these members; a request cannot choose them.
             id="", user="", project="", partition="", requested_ms=0,
             search=request.search,
             duration_s=request.duration_s,
@@ -97,6 +98,7 @@ class LeaseRoutes:
         return pb.ListHealthResponse(health=found)
 
     async def _health(self, caller: Caller, uuid: str) -> pb.Health:
+        # Get the object first: that raises NotFound for one that the caller may not see.
         object, _ = await self._inventory.get(caller, uuid)
         health, probed = await self._healths.of(caller, uuid)
         since_ms = health.since_ms if health.aside else probed.since_ms if probed else 0
@@ -133,6 +135,7 @@ def _lease(one: leases.ObjectLease, ahead: int = 0) -> pb.Lease:
         state=STATES[one.state],
         object=one.object,
         name=one.name,
+        # The former name of the next member, for clients that still read it.
         asked_ms=one.requested_ms,
         requested_ms=one.requested_ms,
         begun_ms=one.begun_ms,

@@ -82,6 +82,7 @@ def _info(site: Site, realm: str, *, protected: bool) -> dict[str, Any]:  # JSON
     return {
         "capabilities": {"job_history": True, "auth": auth},
         "version": __version__,
+        # Clients of Zuul's API expect this member and `stats`, although Headgate has neither.
         "websocket_url": None,
         "stats": {"type": "graphite", "prefix": None, "url": None},
         "beside": site.settings.beside,
@@ -122,6 +123,7 @@ def _authorized(site: Site, scope: str, may: list[str], *, reads: bool) -> dict[
     """Return the body of a response about permissions. Raise 403 for a bearer without any."""
     if not (may or reads):
         raise site.access.refused(403, "the bearer of this token has no permissions here")
+    # Administration does not include the permissions that only a role can grant.
     admin = {p for p in OF_CHANGES if p not in ("read", *NAMED_ALONE)} <= set(may)
     names = [*(["read"] if reads else []), *may]
     return {"zuul": {"admin": admin, "permissions": dict.fromkeys(names, True), "scope": [scope]}}

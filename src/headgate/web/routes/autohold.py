@@ -88,6 +88,7 @@ def wanted(site: Site, request: HttpRequest, tenant: str, project: str, data: Fo
     canonical = site.project(tenant, project)
     configured = site.tenant(tenant)
     known = configured.layouts.landed.jobs
+    # Until the configuration has been read, no job is known.
     if configured.loaded.is_set() and data.job not in known:
         text = f"tenant {tenant} has no job {data.job!r}"
         raise NotFoundException(with_hint(text, nearest(data.job, known)))
@@ -168,6 +169,7 @@ async def _made(site: Site, request: HoldRequest, besides: Sequence[Op]) -> None
 def of_project(site: Site, request: HttpRequest, tenant: str, project: str) -> list[HoldShape]:
     """Return the autoholds of a project; an unknown project has none."""
     found = _of(site, tenant)
+    # An unknown project is no error here, so compare names instead of looking it up.
     return [_shape(site, request, one) for one in found if f"/{one.project}".endswith(f"/{project}")]
 
 
@@ -179,6 +181,7 @@ def _of(site: Site, tenant: str) -> list[HoldRequest]:
 
 def _shape(site: Site, request: HttpRequest, one: HoldRequest) -> HoldShape:
     bearer = site.access.reader(request)
+    # Roles name projects without their host.
     subject = {"project": one.project.partition("/")[2]}
     located = bearer is not None and site.access.permits(bearer, site.tenant(one.tenant).tenant, AUTOHOLD, subject)
     return HoldShape(

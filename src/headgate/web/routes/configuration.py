@@ -80,6 +80,7 @@ async def job(site: Site, tenant: str, rest: str) -> list[dict[str, Any]]:  # JS
     is Headgate only.
     """
     layout, name = _landed(site, tenant), rest.strip("/")
+    # The table of jobs does not contain the built-in one.
     known = {**layout.jobs, "noop": layout.variants("noop")}
     if not known.get(name):
         text = f"Job not found: tenant {tenant} has no job {name!r}"
@@ -106,6 +107,7 @@ async def project(site: Site, request: HttpRequest, tenant: str, rest: str) -> P
     """Return one project, with every stanza that configures it and the templates that these stanzas use.
     `…/autohold` returns the autoholds of the project.
     """
+    # Names of projects contain slashes, so the router cannot tell them from the last word.
     name, _, last = rest.strip("/").rpartition("/")
     if last == AUTOHOLD:
         return of_project(site, request, tenant, name)

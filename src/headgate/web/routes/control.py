@@ -154,6 +154,7 @@ async def control(
     elif verb in ("enqueue", "dequeue"):
         await _moved(site, request, tenant, project, verb, _body_of(data, ForChange))
     elif verb == "freeze-pipeline":
+        # `Site.allow` checks this for the other verbs, which need a token.
         must_be_json(request)
         return _parameters(site, tenant, project, _body_of(data, ForFreeze))
     else:
@@ -226,6 +227,7 @@ async def _wanted(site: Site, tenant: str, project: str, verb: str, data: ForCha
     site.pipeline(tenant, data.pipeline)
     change = await ref_of(site, tenant, project, ref, data.oldrev or "", newrev)
     layout = site.tenant(tenant).layouts.landed
+    # Which branches contain a tag is known only once its item is prepared, so accept the parameters of any branch.
     held = layout.branches.get(change.project, ()) if change.tag else ()
     known = layout.freeze(data.pipeline, change.project, change.branch, ref, containing=held).parameters
     given = data.parameters or {}

@@ -61,9 +61,11 @@ def question(
             flags = {_flag(name, value) for value in values}
             if name != "held":
                 equal[name] = list(flags)
+            # Both values together select every build.
             elif len(flags) == 1:
                 held = Builds(site, tenant, "").held()
                 if flags == {True}:
+                    # The request may also name ids, in either order; both conditions must hold.
                     equal["uuid"] = [uuid for uuid in held if uuid in equal.get("uuid", held)]
                 else:
                     unequal["uuid"] = [*held]

@@ -114,6 +114,7 @@ def artifacts_by_image(site: Site, tenant: str) -> dict[str, list[ArtifactShape]
     map, mirror = site.context.map, site.context.mirror
     known = providers(map, mirror).get(tenant, [])
     own, stored = spots({tenant: known}), uploads(map, mirror)
+    # Without uploads, no machine can come from one, so do not read the machines.
     uses = _Uses(tenant, _serving(known), list(seen(map, mirror).nodes.values()) if stored else [])
     found: dict[str, list[ArtifactShape]] = {}
     every = [one for _, _, one in read_all(mirror, map.images.artifacts.path, ImageArtifact)]

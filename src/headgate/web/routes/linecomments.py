@@ -71,6 +71,7 @@ async def file_comments(site: Site, request: HttpRequest, tenant: str) -> list[L
     # Sorting is stable: final builds come first, and the latest stay first among them.
     builds = sorted(await site.history.builds(tenant, query), key=lambda one: not one.final)
     past = [_BuildComments(one.uuid, one.job_name, one.pipeline, one.comments or {}) for one in builds]
+    # Builds that are still in a queue are later than all recorded ones.
     found = [one for record in _latest([*live, *past]) for one in _each(record)]
     return sorted(found, key=lambda one: (one.path, one.line, one.job_name))[:SHOWN_MAX]
 

@@ -94,6 +94,7 @@ async def status_change(site: Site, tenant: str, rest: str) -> list[shapes.ItemS
     def of(queue: shapes.QueueShape) -> list[shapes.ItemShape]:
         return [i for head in queue.heads for i in head if any(ref.key in keys for ref in i.refs)]
 
+    # The times of an item depend on the items ahead of it, so compute them for complete queues.
     queues = [queue for pipeline in status.pipelines for queue in pipeline.change_queues if of(queue)]
     return [item for queue in queues for item in of(timed_queue(queue, now_ms))]
 
@@ -112,9 +113,11 @@ async def events(site: Site, request: HttpRequest, tenant: str) -> StreamRespons
     """
     site.tenant(tenant)
     gzip = takes_gzip(request.headers.get("accept-encoding", ""))
+    # Without X-Accel-Buffering, nginx would hold back events until its buffer is full.
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Vary": "Authorization, Cookie, Accept-Encoding"}
     if gzip:
         headers["Content-Encoding"] = "gzip"
+    # With this, the viewer can be handed over to the process that serves streams.
     take = cast(Any, request.scope.get("extensions") or {}).get(HANDOVER)
     peer = peer_of(request.client.host if request.client else "")
     body = site.audience.stream(tenant, site.access.reader(request), peer, take, gzip=gzip)

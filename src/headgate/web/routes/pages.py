@@ -48,6 +48,7 @@ async def index(site: Site, request: HttpRequest) -> Response[str] | Redirect:
     tenants.
     """
     bearer, known = site.access.reader(request), site.tenants
+    # A redirect would reveal the name of a private tenant.
     names = list(known) if all(site.access.may_read(bearer, one.tenant) for one in known.values()) else []
     return Redirect(f"/t/{names[0]}/status") if len(names) == 1 else page("tenants", "Tenants")
 
@@ -66,6 +67,7 @@ async def tenant_index(site: Site, tenant: str) -> Redirect:
 @get("/t/{tenant:str}/stream/{uuid:str}", include_in_schema=False, opt={OPEN: True})
 async def stream(site: Site, tenant: str, uuid: str) -> Redirect:
     site.tenant(tenant)
+    # Links with the address of Zuul's console pages lead to the page of the build.
     return Redirect(f"/t/{quote(tenant)}/build/{quote(uuid)}")
 
 

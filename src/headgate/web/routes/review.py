@@ -17,6 +17,7 @@ from headgate.web.review.remarks import ShownRemark, Speaker, read
 from headgate.web.routes.history import number
 from headgate.web.site import Site
 
+# Git refuses a component of a ref that begins with a dot.
 _WHO = re.compile(r"[A-Za-z0-9_@+-][A-Za-z0-9._@+-]{0,99}")
 """Names that can be part of a ref."""
 NOBODY = "only a person can review: log in, or use a token that names a person; the operator's token does not"
