@@ -128,6 +128,7 @@ def remove(database: Database, app: str, name: str) -> None:
     queue = find(database, app, name)
     database.execute("delete from queue where id = ?", (queue.id,))
     database.execute(
+        # This must precede the deletions below, which include the rows that it reads.
         "insert into retired (app, name, last_ticks) select ?, ?, max(last_ticks) from lane where queue = ?"
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),

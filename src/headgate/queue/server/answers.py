@@ -152,6 +152,7 @@ def _news(found: list[StoredMessage], page: MessagePage) -> bool:
 async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:
     found: list[StoredMessage] = []
     for partition in page.partitions:
+        # Reads include the message at the position, so read one more where that one is left out.
         more = page.exclusive
         some = await site.board.read(queue, partition, page.since, limit=page.limit + more, descending=page.descending)
         if page.exclusive:

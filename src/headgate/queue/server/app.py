@@ -34,6 +34,7 @@ async def list_applications(site: answers.MessageSite, request: HttpRequest) -> 
     return answers.answer({**answers.OK, "applications": sorted(one.removeprefix("app:") for one in proved)})
 
 
+# The second path is the former one.
 @get(("/v1/{app:str}/{queue:str}/status", "/v1/{app:str}/{queue:str}/standing"))
 async def get_queue_status(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return the contents of each partition, and the progress of all groups of workers or of one `group`."""

@@ -193,6 +193,7 @@ async def health(site: WorkerSite) -> Response[dict[str, Any]]:  # JSON
         well = sharing is not None and bool(sharing.name) and not sharing.session.lost.is_set()
         partitions = [str(runner.partition) for runner in sharing.owned()] if sharing is not None else []
         name = sharing.name if sharing else ""
+    # The last member has the former name of the one before it.
     shown = {"status": "ok" if well else "joining", "worker": name, "partitions": partitions, "lanes": partitions}
     return Response(shown, status_code=200 if well else 503)
 
@@ -230,6 +231,7 @@ async def control(site: WorkerSite, request: HttpRequest) -> Response[dict[str, 
     except StoreError as error:
         return _refused(503, str(error))
     name = str(partition)
+    # `lane` is the former name of `partition`.
     return Response({"status": "ok", "partition": name, "lane": name, "paused": now.paused, "seek": now.seek})
 
 
