@@ -17,6 +17,7 @@ class Budgets(NamedTuple):
     """Limit the size of files and of items. The defaults are several times what large tenants need."""
 
     file_max_bytes: int = FILE_MAX_BYTES
+    # A few kilobytes of nested aliases can stand for billions of values.
     values_max: int = 500_000
     """Largest number of values in one file, with its aliases expanded."""
     written_max_bytes: int = 40 * MB

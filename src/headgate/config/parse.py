@@ -32,6 +32,7 @@ _FORBIDDEN = "only config-projects may define pipelines; move it there"
 T = TypeVar("T")
 
 
+# Stanzas are keys of many tables, but their bodies cannot be hashed, so identity distinguishes them (`eq=False`).
 @dataclass(frozen=True, slots=True, eq=False)
 class Stanza:
     """Represent one checked element of a file."""

@@ -166,6 +166,7 @@ class Admission:
 
     def _check_labels(self, nodeset: Table) -> None:
         tenant = self._tenant
+        # `assembly.references` then requires that every label is defined.
         if not tenant.use_nodepool:
             return
         for node, _ in entries(nodeset.get("nodes"), nodeset.line):
@@ -192,6 +193,7 @@ class Admission:
     # --- projects
 
     def _template(self, stanza: Stanza, known: Sequence[Stanza]) -> bool:
+        # Otherwise a project could add jobs to all projects that use the template of another one.
         if known and known[0].source.project != stanza.source.project:
             text = f"the template {stanza.name} is already defined in project {known[0].source.project}"
             raise Wrong(text, stanza.body.at("name"), MEANING)

@@ -209,6 +209,7 @@ def _labels(
         # A pod is reached through the cluster's API, so it has no port.
         if image["connection-type"] != "kubectl":
             image = {"connection-port": 5986 if image["connection-type"] == "winrm" else 22, **image}
+        # The last one takes precedence: the flavor before the image and, below, the label before both.
         lent = {key: one[key] for one in (image, flavor) for key in _LENT if key in one}
         label = {**lent, **label, "aliases": as_list(label["aliases"])}
         # `min-ready` and `max-nodes` are settings of the label itself; an entry that attaches it cannot set them.

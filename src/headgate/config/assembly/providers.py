@@ -139,6 +139,7 @@ def _counts(path: Sequence[Stanza], known: Known) -> Iterator[ConfigError]:
     for part in attached(path[0], "images"):
         wrong = list(_no_counts(part))
         yield from wrong
+        # Values that are not numbers cannot be compared with the limits.
         if wrong:
             continue
         above = _most_above(part.name, path[1:], known)
@@ -166,6 +167,7 @@ def _most_above(name: str, above: Sequence[Stanza], known: Known) -> int | None:
     limits += [
         p.settings.get("max-retain-count") for stanza in above for p in attached(stanza, "images") if p.name == name
     ]
+    # Going down, a limit may only become smaller.
     return min((value for value in limits if _is_count(value)), default=None)
 
 
@@ -249,6 +251,7 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
         for node, line in entries(stanza.body.get("nodes"), stanza.body.at("nodes")):
             if not isinstance(node, Table) or not isinstance(node.get("name"), str):
                 continue
+            # One host may be several machines, which differ in port or user.
             same = (node["name"], node.get("host"), node.get("connection-port"), node.get("username"))
             one = AttachedPart(stanza, node["name"], node, line)
             if same in seen:

@@ -165,6 +165,7 @@ def _alone(layout: Layout, name: str) -> Iterator[ConfigError]:
     for branch in dict.fromkeys(stanza.source.branch for stanza in layout.jobs[name]):
         try:
             variants = collect(layout, name, [], FreezeTarget(branch))
+            # Take all steps: each of them may be refused, and the job is complete after the last one.
             for mix, _ in mixed(layout, name, variants, {}, []):
                 last = mix
             if variants:
@@ -306,6 +307,7 @@ def _void(place: Place, parsed: ParsedBranch, errors: Sequence[ConfigError]) -> 
     for path, of in wrong.items():
         for kind, name, first, end in stanzas_in(parsed.files[path]):
             if kind in _KINDS and (path, kind, name) not in read:
+                # A syntax error may be reported outside the stanza that causes it.
                 yield f"{kind} {name}", next((e for e in of if first <= e.line <= end), of[0])
 
 

@@ -83,6 +83,7 @@ def _changed(old: Layout, new: Layout) -> Iterator[Key]:
     """Yield the keys whose definitions differ, and keys that are defined in projects whose set of branches differs."""
     assert old.index is not None and new.index is not None, "compared layouts have an index"
     places = {*old.index.parsed, *new.index.parsed}
+    # Equal contents usually are the same object, and those that are not are compared below.
     touched = [place for place in places if old.index.parsed.get(place) is not new.index.parsed.get(place)]
     keys = {
         key

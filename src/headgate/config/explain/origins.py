@@ -259,6 +259,7 @@ class _AttributeRecorder:
             if key in _DERIVED:
                 continue
             before = self.state.get(key)
+            # Several steps may have added to a list, so each element has an origin of its own.
             if isinstance(value, list):
                 self._list(key, before or [], value, step)
             # Mappings of variables are merged deeply, so each variable has an origin of its own.

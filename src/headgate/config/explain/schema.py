@@ -32,6 +32,7 @@ def tenants() -> Schema:
         "tenant": _tenant(),
         "global-semaphore": object_schema(tenantfile.SEMAPHORE),
         "authorization-rule": object_schema(tenantfile.RULE),
+        # The former name of authorization-rule.
         "admin-rule": object_schema(tenantfile.RULE),
         "role": object_schema(tenantfile.ROLE),
         "api-root": object_schema(tenantfile.API_ROOT),

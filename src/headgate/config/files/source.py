@@ -73,6 +73,7 @@ def touches(files: Iterable[str], extra: Iterable[str]) -> bool:
 def _is_at(path: str, root: str) -> bool:
     if not root.endswith("/"):
         return path == root
+    # Adding or removing an ignore file changes which files are read.
     return path.startswith(root) and (path.endswith(".yaml") or path.endswith(f"/{IGNORE}"))
 
 

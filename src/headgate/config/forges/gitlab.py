@@ -64,5 +64,6 @@ GITLAB = Dialect(
         "ref-updated": (ForgeEvent("gl_push"),),
     },
     sets=sets,
+    # These are found by comparing states of a merge request or ref, which does not show who caused them.
     nobody=frozenset({"gl_push", "changed", "merged", "unapproved", "labeled", "closed", "reopened"}),
 )

@@ -142,6 +142,7 @@ class _Freezer:
         layout, question, name = self._layout, self._question, job.name
         entry = fitting[0]
         pipeline = layout.pipelines.get(question.pipeline)
+        # As in Zuul, only the first of these reasons is reported.
         if mix.abstract:
             text = f"job {name} is abstract: jobs may inherit from it, but it cannot run"
         # A config-project may attach any job to any project.

@@ -181,6 +181,7 @@ def any_of(checks: list[Check]) -> Check:
             spot.warnings.extend(least)
 
     return (
+        # The messages of a single check are more precise than those of `see`.
         checks[0]
         if len(checks) == 1
         else Check("what one of the drivers accepts", see, schema=lambda: {"anyOf": [c.schema() for c in checks]})

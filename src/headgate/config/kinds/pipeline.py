@@ -175,6 +175,7 @@ class _ConnectionSettings:
         return True
 
     def _deprecated(self, entry: Table, driver: Driver, connection: str) -> None:
+        # These are the names of the same warnings in Zuul.
         names = {"gerrit": "Gerrit Deprecation", "github": "GitHub Deprecation"}
         for key in driver.deprecated:
             if key in entry:
@@ -233,6 +234,7 @@ class _ConnectionSettings:
 
     def lands(self, connection: str, found: tuple[Any, ...]) -> bool:
         driver = driver_named(self._tenant.driver(connection))
+        # Values are not checked if the driver of the connection is unknown.
         return driver is not None and any(how.get(key) is True for how in found for key in driver.lands)
 
 

@@ -286,6 +286,7 @@ def check_project(kind: str, body: Any, line: int, warnings: list[Wrong]) -> Non
     if not isinstance(body, Table):
         raise Wrong(f"a {kind} must be a mapping", line)
     own = objects.PROJECT if kind == "project" else objects.TEMPLATE
+    # Check the own keys apart: `table` would report every pipeline as an unknown key.
     head = Table(body.line)
     for key, value in body.items():
         if key in own:
@@ -294,6 +295,7 @@ def check_project(kind: str, body: Any, line: int, warnings: list[Wrong]) -> Non
             _section(kind, key, value, body.at(key), warnings)
     table(head, own, kind, warnings, line)
     name = body.get("name", "")
+    # The declared check accepts any name; only one that begins with ^ is a pattern.
     if kind == "project" and name.startswith("^"):
         _pattern(name, body.at("name"), warnings)
 

@@ -209,6 +209,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     def find(self, name: str) -> TenantProject | None:
         """Return a project by canonical or short name; None if unknown, or if two connections have the short name."""
+        # A canonical name is unique in the tenant, so it takes precedence.
         exact = self.by_canonical.get(name)
         short = self._by_name.get(name, [])
         return exact or (short[0] if len(short) == 1 else None)
