@@ -13,6 +13,7 @@ from playwright.async_api import Page, Route, async_playwright, expect
 
 from headgate.gate.state.returns import ReturnedArtifact
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
+from headgate.recipes.requestforms import Request
 from headgate.web.site import Site
 from tests.e2e.browser import CHROMIUM, patient
 from tests.e2e.crowd import crowded, ended
@@ -119,7 +120,9 @@ async def test_a_shared_semaphore_names_nothing_of_other_tenants(served: tuple[S
     site, url = served
     known = site.tenants["example"]
     known.tenant = replace(known.tenant, semaphores={"shared": 5})  # type: ignore[misc]  # as the crowd has it
-    own = SemaphoreHolder("gate", "gate0s", "deploy", tenant="example")
+    cancelled = Request("c" * 32, state="running", wanted="cancel")
+    await site.context.store.commit([], site.context.zone("").submit(cancelled, b"{}"))
+    own = SemaphoreHolder("gate", "gate0s", "deploy", cancelled.id, tenant="example")
     others = tuple(SemaphoreHolder("gate", f"secret-buildset-{n}", "secret-job", tenant="private") for n in range(3))
     place = site.context.map.global_semaphores.semaphore("shared").record
     await site.context.store.commit([], [place.put(SemaphoreRecord((others[0], own, *others[1:])))])
@@ -128,12 +131,14 @@ async def test_a_shared_semaphore_names_nothing_of_other_tenants(served: tuple[S
     (found,) = [one for one in await answer.json() if one["name"] == "shared"]
     assert found["max"] == 5 and found["holders"] == {
         "count": 4,
-        "this_tenant": [{"buildset_uuid": "gate0s", "job_name": "deploy"}],
+        "this_tenant": [{"buildset_uuid": "gate0s", "job_name": "deploy", "ending": True}],
         "other_tenants": 3,
     }
     assert "secret" not in json.dumps(await answer.json())
     await page.goto(f"{url}/t/example/semaphores")
-    await expect(page.locator("tbody tr", has_text="shared")).to_contain_text("3 in other tenants")
+    row = page.locator("tbody tr", has_text="shared")
+    await expect(row).to_contain_text("3 in other tenants")
+    await expect(row).to_contain_text("deploy is ending")
 
 
 MARKUP = "&lt;img src=x onerror=alert(1)&gt;" * 3
