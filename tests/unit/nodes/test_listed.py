@@ -192,3 +192,20 @@ def test_after_its_build_a_machine_is_looked_at_again_and_goes_once_it_is_not_li
 def test_errors_in_a_node_are_reported_with_their_line(node: str, text: str) -> None:
     errors = layout(RACK + f"      - {node}\n").errors
     assert any(text in one.text and one.line for one in errors if one.severity == "error"), errors
+
+
+@pytest.mark.parametrize(
+    ("label", "attached", "with_slots"),
+    [
+        ("desk", "{name: desk, slots: 2,", "{name: desk, slots: 100,"),
+        ("iron", "connection: racks", "connection: racks\n    labels: [{name: iron, slots: 100}]"),
+    ],
+)
+def test_slots_that_machines_have_from_their_label_count(label: str, attached: str, with_slots: str) -> None:
+    def errors(machines: int) -> list[str]:
+        more = "".join(f"      - {{name: m{number}, label: {label}}}\n" for number in range(machines))
+        found = layout(RACK.replace(attached, with_slots) + more).errors
+        return [one.text for one in found if one.severity == "error"]
+
+    assert errors(2) == []
+    assert errors(5) == ["the nodes of the provider lab have more than 500 slots"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from msgspec.structs import replace
 
@@ -178,7 +178,7 @@ def _too_many(part: AttachedPart, most: int | None) -> Iterator[ConfigError]:
         yield part.error(text, "retain-count")
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: Any) -> TypeGuard[int]:
     # In Python, bool is a subclass of int.
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -257,12 +257,20 @@ def _listed_twice(path: Sequence[Stanza]) -> Iterator[ConfigError]:
             if same in seen:
                 yield _at(one, path[0], f"the node {node['name']} is listed twice, with the same port and user")
             seen.add(same)
-            slots += node["slots"] if isinstance(node.get("slots"), int) else 1
+            slots += node["slots"] if _is_count(node.get("slots")) else _label_slots(path, node.get("label"))
             if slots > nodes.LISTED_MAX:
                 yield _at(
                     one, path[0], f"the nodes of the provider {path[0].name} have more than {nodes.LISTED_MAX} slots"
                 )
                 return
+
+
+def _label_slots(path: Sequence[Stanza], label: object) -> int:
+    """Return the slots of a machine that sets none itself: those that the nearest stanza attaches to its label."""
+    values = (
+        part.settings.get("slots") for stanza in path for part in attached(stanza, "labels") if part.name == label
+    )
+    return next((value for value in values if _is_count(value)), 1)
 
 
 def _by_name(path: Sequence[Stanza], key: str) -> dict[str, AttachedPart]:

@@ -9,12 +9,7 @@ from headgate.config.explain.describe import AttributeDifference
 from headgate.config.explain.variants import nodeset
 from headgate.config.model import FrozenGraph, FrozenJob, Playbook
 
-_PHASES = {
-    "pre_playbooks": "pre_run",
-    "playbooks": "run",
-    "post_playbooks": "post_run",
-    "cleanup_playbooks": "post_run",
-}
+_PHASES = ("pre_playbooks", "playbooks", "post_playbooks", "cleanup_playbooks")
 _UNCHANGED = (
     "pre_timeout",
     "timeout",
