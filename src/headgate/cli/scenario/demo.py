@@ -30,7 +30,7 @@ from headgate.web.status import Status, timed
 REFRESH_S = 0.2
 INTERRUPTED = 130
 GATE = "gate"
-BUSY = 2
+BUSY = 4
 """Load per processor above which the demo prints the load with its times. The jobs that run one by one mostly sleep,
 so other programs delay the gate more than they delay these."""
 
