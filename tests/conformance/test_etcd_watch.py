@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -12,6 +11,7 @@ from grpc import aio
 
 from headgate.store.etcd.backend import RESUME_S, Watch
 from headgate.store.etcd.keys import EtcdKeys
+from headgate.store.etcd.link import EtcdTraffic
 from headgate.store.etcd.wire import etcd_pb2 as pb
 from headgate.store.types import Entry, Snapshot, Unavailable
 from headgate.testing.clock import run_virtual
@@ -47,7 +47,7 @@ class Link:
 
     def __init__(self, call: Callable[[float], Call]) -> None:
         self._call = call
-        self.traffic = SimpleNamespace(received_bytes=0)
+        self.traffic = EtcdTraffic()
 
     async def ready(self) -> None:
         pass
