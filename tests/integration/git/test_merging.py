@@ -19,7 +19,7 @@ from headgate.ports.work import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 
 from .conftest import LINES
-from .words import PROJECT, change, connection, engine, item, landed, merged, state_of
+from .words import PROJECT, change, connection, engine, item, landed, merged, refs, state_of
 
 MODES = ("merge", "squash-merge", "cherry-pick", "rebase")
 
@@ -326,6 +326,21 @@ async def test_histories_that_have_nothing_in_common_do_not_merge(repositories: 
     run_git("checkout", "-q", "--orphan", "alone", at=work)
     answer = await merged(engine(repositories), item(committed(repositories, "alone"), "alone"))
     assert not answer.ok and "unrelated histories" in answer.error
+
+
+async def test_a_build_that_starts_after_the_change_ahead_landed_gets_the_tested_commit(
+    repositories: Repositories,
+) -> None:
+    """The executor's copy has the head on which the changes were tested, and nothing that came later."""
+    one = repositories.propose("code", "one", {"a": edited(l1="one")})
+    two = repositories.propose("code", "two", {"a": edited(l9="two")})
+    merger, executor = engine(repositories), engine(repositories, "executor")
+    state = await state_of(merger, item(one, "one"), item(two, "two"))
+    await executor.mirror(PROJECT, "local").bring({"refs/heads/master": repositories.head("code")})
+    assert (await landed(merger, await state_of(merger, item(one, "one")), change(one, "one"))).ok
+    assert "refs/for/master/one" not in refs(repositories)
+    found = await executor.checkout(state, PROJECT, "master", repositories.root / "build")
+    assert found.commit == state.merged[PROJECT]["master"]
 
 
 async def test_a_lost_commit_is_reported_for_its_change(repositories: Repositories) -> None:

@@ -53,7 +53,8 @@ async def _after(mirror: MirrorRepository, head: str, item: MergeItem, gone: boo
     # landed.
     notes = await read(mirror, (await mirror.remote.refs(NOTES)).get(NOTES, ""), [item.commit])
     landed = landed_as(notes.get(item.commit, ""), item.branch)
-    if not landed or not mirror.has(landed):
+    # The copy may have been fetched before the change landed, and then lacks this commit of the branch.
+    if not landed or landed in await mirror.bring({f"{HEADS}{item.branch}": landed}):
         raise LostCommit(f"commit {item.commit} is no longer in {mirror.remote.url}")
     return landed
 
