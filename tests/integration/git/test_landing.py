@@ -8,7 +8,11 @@ import subprocess
 
 import pytest
 
+from headgate.adapters.git.command import GitImpossible
 from headgate.adapters.git.engine import GitEngine
+from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.notes import NOTES, tree_of
+from headgate.adapters.git.remote import Remote
 from headgate.gate.state.works import LandAnswer, LandRequest, ReportAnswer, ReportRequest
 from headgate.ports.work import Unreachable
 from headgate.testing.repositories import Repositories, run_git
@@ -279,6 +283,20 @@ async def test_notes_may_lie_as_git_lays_them(repositories: Repositories, cuts: 
     assert repositories.note("code", commit) == "words\n\nHeadgate (check):\nIt passed."
     listed = run_git("notes", "--ref=headgate", "list", at=repositories.hub / "code").splitlines()
     assert sorted(line.split()[1] for line in listed) == sorted(names)
+
+
+@pytest.mark.parametrize("part", ["", "^{tree}"])
+async def test_notes_that_this_machine_cannot_read_are_not_replaced(repositories: Repositories, part: str) -> None:
+    commit, git = repositories.propose("code", "one", {"a": "x\n"}), engine(repositories)
+    assert (await landed(git, await state_of(git, item(commit, "one")), change(commit, "one"))).ok
+    bare = repositories.hub / "code"
+    notes = run_git("rev-parse", NOTES, at=bare)
+    damaged = run_git("rev-parse", f"{notes}{part}", at=bare)
+    stored = bare / "objects" / damaged[:2] / damaged[2:]
+    stored.chmod(0o644)
+    stored.write_bytes(b"damaged")
+    with pytest.raises(GitImpossible):
+        tree_of(MirrorRepository(bare, Remote("")), notes)
 
 
 async def test_many_notes_make_no_note_large(repositories: Repositories) -> None:

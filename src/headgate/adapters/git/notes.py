@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterator
 import pygit2
 
 from headgate.adapters.git.command import GitError, GitImpossible
-from headgate.adapters.git.mirror import MirrorRepository
+from headgate.adapters.git.mirror import COMMIT_MAX_BYTES, MirrorRepository
+from headgate.adapters.git.objects import too_wide
 
 log = logging.getLogger("headgate.git")
 
@@ -77,12 +78,26 @@ async def _bring(mirror: MirrorRepository, ref: str, notes: str) -> None:
 
 def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
     """Return the tree of the notes; None if there are none, or if the ref names something that has no notes: whoever
-    may push the ref must not be able to stop landings, which write notes."""
+    may push the ref must not be able to stop landings, which write notes. Raise GitImpossible if this machine cannot
+    read them: then they must stay."""
     try:
         return mirror.tree(notes) if notes else None
     except GitImpossible as error:
+        if not _has_no_notes(mirror, notes):
+            raise
         log.warning("%s: the notes at %s cannot be read, and are replaced: %s", mirror.remote.url, notes, error)
         return None
+
+
+def _has_no_notes(mirror: MirrorRepository, notes: str) -> bool:
+    """Return whether the object is here, and is no commit of notes that git or Headgate would write."""
+    odb = mirror.repository.odb
+    try:
+        kind, size = odb.read_header(notes)
+        is_commit = kind == pygit2.enums.ObjectType.COMMIT and size <= COMMIT_MAX_BYTES
+        return not is_commit or bool(too_wide(odb, mirror.parts(notes).tree))
+    except (KeyError, ValueError, OSError, pygit2.GitError, GitError):
+        return False
 
 
 def _read(mirror: MirrorRepository, tree: pygit2.Tree | None, commit: str) -> str:
