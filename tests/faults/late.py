@@ -15,7 +15,6 @@ from tests.waiting import nothing_happens, slow, until
 
 CATCH_S = 5.0
 """Longest wait for a commit under a lock: the work may end before one is sent."""
-NOTICED = "joining again"
 WORK = {"scheduler": b"/item/", "merger": b"/zuul/merger/", "executor": b"/zuul/executor/"}
 """Part of the data that is sent to the store for the work under a lock."""
 
@@ -28,19 +27,19 @@ async def freeze(kind: str, fleet: Fleet) -> str:
         victim = await fleet.busy(kind)
         caught = await _caught(victim, WORK[kind])
         victim.freeze()
+        earlier = await _own(backend, victim)
         await until("its session is over", partial(_away, backend, victim), every_s=LOOK_S)
         await slow(SESSION_S / 4)  # others take over
-        count = len(victim.program.log.read_text())
         others = [component for component in fleet.components if component is not victim]
         for other in others:
             other.freeze()
         try:
-            late = await _late(backend, victim)
+            late, joined = await _late(backend, victim)
         finally:
             for other in others:
                 other.thaw()
         assert not late, f"{victim.name} wrote although its session was over: {late}"
-        assert NOTICED in victim.program.log.read_text()[count:], fleet.log(victim)
+        assert joined not in earlier, f"{victim.name} went on with a session that was over: {fleet.log(victim)}"
         return f"{'a commit' if caught else 'nothing'} under way; none took effect late"
     finally:
         for line in victim.lines:
@@ -51,8 +50,13 @@ async def freeze(kind: str, fleet: Fleet) -> str:
 
 async def _away(backend: Backend, component: Component) -> bool:
     """Return whether no entry of the registry is the component's own."""
+    return not await _own(backend, component)
+
+
+async def _own(backend: Backend, component: Component) -> set[str]:
+    """Return the paths of the component's entries of the registry: each session has another one."""
     listed = await backend.list(f"/zuul/components/{component.kind}")
-    return not any(_of(component, entry) for entry in listed)
+    return {entry.path for entry in listed if _of(component, entry)}
 
 
 def _of(component: Component, entry: Entry) -> bool:
@@ -77,8 +81,9 @@ async def _caught(victim: Component, work: bytes) -> bool:
     return True
 
 
-async def _late(backend: Backend, victim: Component) -> list[str]:
-    """Return the changes from the arrival of its commit until it has joined again."""
+async def _late(backend: Backend, victim: Component) -> tuple[list[str], str]:
+    """Return the changes from the arrival of its commit until it has joined again, and its new entry of the
+    registry."""
     before: Sequence[Entry] = ()
 
     async def still() -> bool:
@@ -104,7 +109,7 @@ async def _late(backend: Backend, victim: Component) -> list[str]:
                     found += _written(before, entries)
                     victim.thaw()
                 case EntryChanged(entry) if _of(victim, entry):
-                    return found
+                    return found, entry.path
                 case EntryChanged(entry):
                     found.append(entry.path)
                 case EntryGone(path) if path not in leased:
