@@ -1,8 +1,9 @@
 """Fetch commits, and remember those that a remote lists but cannot deliver.
 
-A few branches are fetched by name, which costs the same however many refs there are. If there are many, or if one has
-disappeared in the meantime, all branches are fetched. Refs of proposed changes get no name in the mirror, where the
-same name may mean something else. If a fetch fails, the refs are fetched in parts: the objects behind one ref may be
+A few branches are fetched by name, which costs the same however many refs there are. If there are many, or if a ref has
+disappeared in the meantime, all branches are fetched, but only where a branch was wanted: a caller that finds a change
+gone asks for the branch on which it landed. Refs of proposed changes get no name in the mirror, where the same name may
+mean something else. If a fetch fails, the refs are fetched in parts: the objects behind one ref may be
 damaged or endless, and the other refs can be fetched without it."""
 
 from __future__ import annotations

@@ -213,8 +213,6 @@ def _with_remark(mirror: MirrorRepository, notes: str, commit: str, line: str) -
         raise GitImpossible(("notes",), 1, f"{why}; propose a new patchset")
     repository = mirror.repository
     old = tree_of(mirror, notes)
-    tree, parents = (
-        with_note(repository, old, commit, repository.create_blob(text)),
-        (notes,) if old is not None else (),
-    )
+    tree = with_note(repository, old, commit, repository.create_blob(text))
+    parents = (notes,) if old is not None else ()
     return mirror.write(str(tree), parents, int(time.time()), b"A remark added by Headgate\n")
