@@ -134,25 +134,23 @@ class Trial:
             return self._tested(place)
 
     def _tested(self, place: Path) -> Sequence[str]:
-        path = ":".join(str(place / project) for project in files.CODE)
-        found: list[str] = []
-        for project in files.CODE:
-            done = subprocess.run(
-                [sys.executable, "-B", "-m", "unittest", "discover", "-p", "test_*.py"],
-                cwd=place / project,
-                # Ignore the user's environment: its PYTHONPATH might contain other modules of these names.
-                env={"PYTHONPATH": path, "PATH": "/usr/bin:/bin"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-            if done.returncode:
-                excerpt = Excerpt()
-                excerpt.begin()
-                excerpt.hear(done.stdout.splitlines())
-                excerpt.settle()
-                found += excerpt.text().splitlines() or [f"the tests of {project} ended with status {done.returncode}"]
-        return found
+        modules = [file.stem for project in files.CODE for file in sorted((place / project).glob("test_*.py"))]
+        done = subprocess.run(
+            [sys.executable, "-B", "-m", "unittest", *modules],
+            cwd=place,
+            # Ignore the user's environment: its PYTHONPATH might contain other modules of these names.
+            env={"PYTHONPATH": ":".join(str(place / project) for project in files.CODE), "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+        if not done.returncode:
+            return []
+        excerpt = Excerpt()
+        excerpt.begin()
+        excerpt.hear(done.stdout.splitlines())
+        excerpt.settle()
+        return excerpt.text().splitlines() or [f"the tests ended with status {done.returncode}"]
 
 
 class SerialTester:
