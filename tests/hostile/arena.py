@@ -170,7 +170,7 @@ class Arena:
         """Return whether a file is on the branch."""
         try:
             self.repositories.show(project, path)
-        except RuntimeError:
+        except KeyError:
             return False
         return True
 
