@@ -20,6 +20,7 @@ from headgate.base.tasks import run_until
 from headgate.map.workers import Application, QueueMap
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.records import MessageDraft
 from headgate.queue.server.access import ApplicationKeys
 from headgate.queue.server.app import create_app
 from headgate.queue.workers.calls import JobCaller
@@ -38,7 +39,7 @@ from headgate.web.server import serve
 APP, KEY = "sync", "cafe1234cafe"
 OTHER_APP, OTHER_KEY = "mail", "other-key"
 QUICK = JobPace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2)
-POST_INTERVAL_S = 0.05
+POST_INTERVAL_S = 0.15
 LONG_SESSION_S = 60.0
 """Session timeout that outlives an election among servers, however busy the machine is."""
 FLEET_SETTINGS = """
@@ -204,6 +205,31 @@ class DisturbanceCost:
     """Number of messages that ran more than once."""
 
 
+class FleetRuns:
+    """Collect what the jobs of a fleet write down, reading each line once."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        """Queue -> times and numbers of the messages that ran."""
+        self.last: dict[str, int] = defaultdict(lambda: -1)
+        """Queue -> greatest number of a message that ran."""
+        self._read: dict[Path, int] = defaultdict(int)
+        """File -> number of bytes that have been read."""
+
+    def read(self, root: Path) -> None:
+        """Read what was written since the last call."""
+        for path in root.glob("seen-*"):
+            with open(path, "rb") as file:
+                file.seek(self._read[path])
+                # The last line may still be half of one, and stays so if its worker was killed.
+                lines = [line for line in file if line.endswith(b"\n")]
+            self._read[path] += sum(map(len, lines))
+            for line in lines:
+                at_s, queue, body = line.decode().split()
+                self.runs[queue].append((float(at_s), int(body)))
+                self.last[queue] = max(self.last[queue], int(body))
+
+
 @dataclass(slots=True)
 class QueueFleet:
     """Run worker processes of one application on queues that are posted to all the time."""
@@ -212,11 +238,13 @@ class QueueFleet:
     url: str
     store_url: str
     backend: Backend
-    client: MessageClient
+    board: MessageBoard
+    """Board of the server, to post without a request per queue: reading is what the workers are tested for."""
     queues: list[str]
     app: Application = field(default_factory=lambda: QueueMap().app(APP))
     workers: list[asyncio.subprocess.Process] = field(default_factory=list)
     posted: int = 0
+    seen: FleetRuns = field(default_factory=lambda: FleetRuns())
 
     async def start(self, session_s: float) -> asyncio.subprocess.Process:
         """Start a worker; one that is killed or stopped is missed after its session."""
@@ -245,8 +273,8 @@ class QueueFleet:
     async def post_steadily(self) -> None:
         """Post one message to every queue, repeatedly, until cancelled."""
         while True:
-            body: list[tuple[str, int | None]] = [(str(self.posted), 1)]
-            await asyncio.gather(*(self.client.post_many(queue, body, fresh()) for queue in self.queues))
+            draft = MessageDraft(str(self.posted), partition=1)
+            await asyncio.gather(*(self.board.post(APP, queue, [draft]) for queue in self.queues))
             self.posted += 1
             await asyncio.sleep(POST_INTERVAL_S)
 
@@ -255,8 +283,8 @@ class QueueFleet:
         target = self.posted - 1
 
         async def holds() -> bool:
-            last = self._last()
-            return all(last.get(queue, -1) >= target for queue in self.queues)
+            self.seen.read(self.root)
+            return all(self.seen.last[queue] >= target for queue in self.queues)
 
         await self._until("what was posted is processed", holds)
 
@@ -281,13 +309,8 @@ class QueueFleet:
 
     def runs(self) -> dict[str, list[tuple[float, int]]]:
         """Return queue -> times and numbers of the messages that ran, in order."""
-        found: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        for file in self.root.glob("seen-*"):
-            for line in file.read_text().splitlines():
-                # The last line of a killed worker may be half of one.
-                if len(parts := line.split(" ")) == 3:
-                    found[parts[1]].append((float(parts[0]), int(parts[2])))
-        return {queue: sorted(found[queue]) for queue in self.queues}
+        self.seen.read(self.root)
+        return {queue: sorted(self.seen.runs[queue]) for queue in self.queues}
 
     def wrong(self) -> list[str]:
         """Return queues that break the order: a message was skipped, or first ran after a later one."""
@@ -298,9 +321,6 @@ class QueueFleet:
             if firsts != list(range(len(firsts))):
                 found.append(f"{queue}: {firsts[:50]}")
         return found
-
-    def _last(self) -> dict[str, int]:
-        return {queue: max(body for _, body in runs) for queue, runs in self.runs().items() if runs}
 
     async def _until(self, what: str, holds: Callable[[], Awaitable[bool]]) -> None:
         try:
@@ -321,12 +341,13 @@ def _pause(runs: list[tuple[float, int]], since_s: float) -> float:
 async def fleet(root: Path, store_url: str, backend: Backend, *, queues: int) -> AsyncIterator[QueueFleet]:
     """Provide a fleet without workers, with a server of its own. The backend, at `store_url`, is for inspection."""
     board = await MessageBoard.open(f"sqlite:///{root / 'messages.sqlite'}")
-    async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+    async with serving(board) as url:
         names = [f"{n:032x}" for n in range(queues)]
-        for name in names:
-            await client.create(name)
+        async with MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
+            for name in names:
+                await client.create(name)
         (root / "fleet_jobs.py").write_text(FLEET_JOBS)
-        found = QueueFleet(root, url, store_url, backend, client, names)
+        found = QueueFleet(root, url, store_url, backend, board, names)
         task = asyncio.ensure_future(found.post_steadily())
         try:
             yield found
