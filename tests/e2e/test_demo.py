@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +16,8 @@ from playwright.sync_api import Page, expect
 
 from headgate.testing.clock import DEADLINE_S
 from headgate.testing.repositories import run_git
+from tests.e2e.copies import HEADGATE, Copy
 from tests.waiting import wait_for
-
-HEADGATE = str(Path(sys.executable).with_name("headgate"))
-
 
 EVENTS = "a worker received: "
 LINES_MAX, COLUMNS_MAX = 20, 80
@@ -30,8 +27,8 @@ SLEPT_S = 8.0
 
 
 def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> None:
-    with running_demo(tmp_path, "git", "-v") as (running, said):
-        text = said.read_text()
+    with running_demo(tmp_path, "git", "-v") as (running, output):
+        text = output.read_text()
         story, _, rest = text.partition("\nYour turn:\n")
         assert "demo.example/app master zuul.yaml:5: error: the job 'lint' is not defined\n" in story
         assert "a worker received: report of gate, success: " in story
@@ -51,9 +48,9 @@ def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> No
         hub = tmp_path / "demo" / "hub" / "app"
         wait_for("it lands", lambda: "HELLO" in run_git("ls-tree", "--name-only", "master", at=hub))
         running.send_signal(signal.SIGINT)
-        assert running.wait(DEADLINE_S) == 0, said.read_text()
-        assert said.read_text().splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
-        assert "Traceback" not in said.read_text() and "WARNING" not in said.read_text(), said.read_text()
+        assert running.wait(DEADLINE_S) == 0, output.read_text()
+        assert output.read_text().splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
+        assert "Traceback" not in output.read_text() and "WARNING" not in output.read_text(), output.read_text()
 
 
 @pytest.mark.long
@@ -89,27 +86,27 @@ def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> No
 
 
 @contextmanager
-def running_demo(directory: Path, forge: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def running_demo(directory: Path, forge: str, *options: str) -> Iterator[tuple[Copy, Path]]:
     """Provide a demonstration that has ended and stays, and its output."""
-    said = directory / "said"
-    with open(said, "wb") as out:
+    output = directory / "output"
+    with open(output, "wb") as out:
         command = [HEADGATE, "demo", "--forge", forge, "--keep", *options, "--directory", "demo"]
-        running = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        running = Copy(command, directory, {**os.environ, "PYTHONUNBUFFERED": "1"}, out)
     try:
         wait_for(
-            "it stays", lambda: running.poll() is not None or "until you press" in said.read_text(), 3 * DEADLINE_S
+            "it stays", lambda: running.poll() is not None or "until you press" in output.read_text(), 3 * DEADLINE_S
         )
-        assert running.poll() is None, said.read_text()
-        yield running, said
+        assert running.poll() is None, output.read_text()
+        yield running, output
     finally:
-        running.kill()
+        running.send_signal(signal.SIGKILL)
         running.wait()
 
 
 @pytest.mark.long
 def test_on_a_stand_in_people_go_on_by_hand(tmp_path: Path, page: Page) -> None:
-    with running_demo(tmp_path, "github") as (running, said):
-        text = said.read_text()
+    with running_demo(tmp_path, "github") as (running, output):
+        text = output.read_text()
         page.goto(found(text, r"opens (\S+) : Compute perimeters"))
         expect(page.locator("h1")).to_contain_text("Compute perimeters")
         expect(page.locator("#checks tr").nth(1)).to_contain_text("example/gatefailure")
@@ -119,9 +116,9 @@ def test_on_a_stand_in_people_go_on_by_hand(tmp_path: Path, page: Page) -> None:
         expect(page.locator("h1")).to_contain_text("together")
         by_hand(page, tmp_path / "mine", *(found(text, r"git clone (\S+)"), found(text, r"GitHub stays at (\S+)")))
         running.send_signal(signal.SIGINT)
-        assert running.wait(DEADLINE_S) == 0, said.read_text()
-        assert said.read_text().splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
-        assert "Traceback" not in said.read_text() and "WARNING" not in said.read_text(), said.read_text()
+        assert running.wait(DEADLINE_S) == 0, output.read_text()
+        assert output.read_text().splitlines()[-1] == "demo: landed 6, rejected 2, lost 0"
+        assert "Traceback" not in output.read_text() and "WARNING" not in output.read_text(), output.read_text()
 
 
 def found(text: str, pattern: str) -> str:
