@@ -37,6 +37,17 @@ def empty_repository(path: Path, branch: str, settings: Mapping[str, str] | None
         repository.config[key] = value
 
 
+def _copy(found: pygit2.Object, source: pygit2.Repository, target: pygit2.Repository) -> None:
+    """Copy an object and what it refers to, except parents, unless the target has it."""
+    if found.id not in target:
+        for part in (
+            [found.tree] if isinstance(found, pygit2.Commit) else found if isinstance(found, pygit2.Tree) else []
+        ):
+            if not isinstance(part, pygit2.Object) or part.type != pygit2.enums.ObjectType.COMMIT:
+                _copy(part, source, target)
+        target.write(found.type, found.read_raw())
+
+
 class Repositories:
     """Keep bare repositories under `root`/hub, and one clone of each to work in.
 
@@ -56,7 +67,8 @@ class Repositories:
         self.write(name, files)
         commit = self._commit(name, "Begin", [])
         work = pygit2.Repository(self.work(name))
-        work.references.create(f"refs/heads/{branch}", commit)
+        for ref in (f"refs/heads/{branch}", f"refs/remotes/origin/{branch}"):
+            work.references.create(ref, commit)
         self._push(name, commit, f"refs/heads/{branch}")
 
     def work(self, name: str) -> Path:
@@ -78,8 +90,10 @@ class Repositories:
         self, name: str, topic: str, files: Mapping[str, str], message: str = "", branch: str = "master"
     ) -> str:
         """Return a change on the current head of the branch, pushed to refs/for; its commit."""
-        work = pygit2.Repository(self.work(name))
-        work.remotes["origin"].fetch()
+        work, head = pygit2.Repository(self.work(name)), self.head(name, branch)
+        if head not in work:
+            run_git("fetch", "-q", "--no-tags", "origin", at=self.work(name))
+        work.references.create(f"refs/remotes/origin/{branch}", head, force=True)
         work.checkout(f"refs/remotes/origin/{branch}")
         self.write(name, files)
         commit = self._commit(name, message or topic, [work.head.target])
@@ -109,10 +123,12 @@ class Repositories:
             run_git("push", "-q", "-f", "origin", f"{commit}:{ref}", at=self.work(name))
         elif not commit:
             bare.references.delete(ref)
-        elif commit in bare:
-            bare.references.create(ref, commit, force=True)
         else:
-            pygit2.Repository(self.work(name)).remotes["origin"].push([f"+{commit}:{ref}"])
+            # libgit2's push reads every ref of the bare repository, and fails for objects that only git accepts; so
+            # does its fetch.
+            work = pygit2.Repository(self.work(name))
+            _copy(work[commit], work, bare)
+            bare.references.create(ref, commit, force=True)
 
     def head(self, name: str, branch: str = "master") -> str:
         return self.ref(name, f"refs/heads/{branch}")
