@@ -24,8 +24,8 @@ def test_a_job_has_the_version_that_it_asks_for(tmp_path: Path) -> None:
     made(here.place("9"), "9", "2.16.1")
     made(here.place("11"), "11", "2.18.1")
     for version, core in (("9", "2.16.1"), ("11", "2.18.1")):
-        for asked in (True, False):
-            found = here.choose(version, requested=asked)
+        for requested in (True, False):
+            found = here.choose(version, requested=requested)
             assert found is not None and found.mark.core == core and found.current
             assert found.program == str(here.place(version) / "bin" / "ansible-playbook")
 

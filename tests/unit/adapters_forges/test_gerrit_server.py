@@ -103,11 +103,11 @@ async def test_a_password_stands_in_no_address_and_on_no_command_line() -> None:
     by_http = git_connection(server(baseurl="https://review.example/r", verify_ssl="false"))
     assert by_http.url("review.example/code/api") == "https://review.example/r/a/code/api"
     assert by_http.access is not None
-    said = dict(await by_http.access("review.example/code/api"))
-    header = said.pop("http.https://review.example/r/.extraHeader")
+    options = dict(await by_http.access("review.example/code/api"))
+    header = options.pop("http.https://review.example/r/.extraHeader")
     assert b64decode(header.removeprefix("Authorization: Basic ")) == b"headgate:s3cret"
     place = "http.https://review.example/r/"
-    assert said == {f"{place}.sslVerify": "false", f"{place}.followRedirects": "false"}
+    assert options == {f"{place}.sslVerify": "false", f"{place}.followRedirects": "false"}
     by_ssh = git_connection(server(git_over_ssh="true", sshkey="/keys/of headgate"))
     assert by_ssh.url("review.example/code/api") == "ssh://headgate@review.example:29418/code/api"
     assert by_ssh.access is not None

@@ -77,7 +77,7 @@ def test_what_is_in_another_form_is_refused(body: bytes) -> None:
 
 def test_forgejo_has_headers_of_its_own() -> None:
     body = json.dumps({"repository": REPOSITORY, "sender": THEIRS, "ref": "refs/heads/main"}).encode()
-    headers = {name.replace("gitea", "forgejo"): said for name, said in signed(body).items()}
+    headers = {name.replace("gitea", "forgejo"): value for name, value in signed(body).items()}
     assert hint(ACCOUNT, (), lambda _: True, headers, body) == Hint("g-1", PROJECT, ref="refs/heads/main")
 
 

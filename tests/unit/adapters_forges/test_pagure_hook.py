@@ -38,7 +38,7 @@ def signed(body: bytes, token: str = "open sesame", **more: str) -> dict[str, st
     return {"x-pagure-signature": mac, "x-pagure-project": "acme/rocket", **more}
 
 
-def heard(body: bytes, headers: dict[str, str], **more: Any) -> Hint | Ignored | Unsure:
+def outcome(body: bytes, headers: dict[str, str], **more: Any) -> Hint | Ignored | Unsure:
     one = an_account(**({"webhook_token": "open sesame"} | more))
     secrets = PagureSecrets(PagureClient(one, httpx.AsyncClient))
     return hint(one, secrets, {"headgate"}, lambda project: project == PROJECT, headers, body)
@@ -46,7 +46,7 @@ def heard(body: bytes, headers: dict[str, str], **more: Any) -> Hint | Ignored |
 
 def delivered(topic: str, **fields: Any) -> Hint | Ignored | Unsure:
     body = json.dumps({"topic": topic, "msg": {"agent": "ada", **fields}, "msg_id": "2026-x", "i": 3}).encode()
-    return heard(body, signed(body))
+    return outcome(body, signed(body))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def delivered(topic: str, **fields: Any) -> Hint | Ignored | Unsure:
 )
 def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, why: str) -> None:
     with pytest.raises(Misdelivered, match=why) as refused:
-        heard(b"{}", signed(b"{}") | headers)
+        outcome(b"{}", signed(b"{}") | headers)
     assert refused.value.status == status
     assert "open sesame" not in str(refused.value)
 
@@ -72,7 +72,7 @@ def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, wh
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"topic": 3, "msg": {}}', b"[" * 100_000, b"\xff"])
 def test_what_is_genuine_and_of_no_form_is_refused(body: bytes) -> None:
     with pytest.raises(Misdelivered, match="not in Pagure's format") as refused:
-        heard(body, signed(body))
+        outcome(body, signed(body))
     assert refused.value.status == 400
 
 
@@ -80,11 +80,11 @@ def test_the_better_signature_and_the_token_of_the_very_project_count() -> None:
     body = json.dumps({"topic": "git.receive", "msg": {"branch": "main"}}).encode()
     good = {"x-pagure-signature-256": hmac.new(b"own", body, hashlib.sha256).hexdigest()}
     own = {"webhook_tokens": {"acme/rocket": "own"}}
-    assert isinstance(heard(body, signed(body, "x") | good, **own), Hint)
+    assert isinstance(outcome(body, signed(body, "x") | good, **own), Hint)
     with pytest.raises(Misdelivered, match="wrong"):
-        heard(body, signed(body), **own)
+        outcome(body, signed(body), **own)
     with pytest.raises(Misdelivered) as huge:
-        heard(b"x" * (BODY_MAX_BYTES + 1), {})
+        outcome(b"x" * (BODY_MAX_BYTES + 1), {})
     assert huge.value.status == 413
 
 
@@ -143,8 +143,8 @@ async def test_tokens_are_requested_rarely_and_not_for_everybody() -> None:
         if request.method == "POST":
             return httpx.Response(200, json={"username": "headgate"})
         requests.append(name)
-        said = {"webhook": {"token": tokens[name]}} if name in tokens else {"error": "Project not found"}
-        return httpx.Response(200 if name in tokens else 404, json=said)
+        body = {"webhook": {"token": tokens[name]}} if name in tokens else {"error": "Project not found"}
+        return httpx.Response(200 if name in tokens else 404, json=body)
 
     client = PagureClient(an_account(), lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)), lambda: now.s)
     secrets = PagureSecrets(client)

@@ -38,15 +38,15 @@ def test_the_stored_part_of_a_commit_is_identical_byte_by_byte(message: bytes, e
     extra = b"encoding " + encoding + b"\n" if encoding else b""
     signed = b"gpgsig -----BEGIN-----\n author nobody\n -----END-----\n"
     raw = b"tree x\nparent y\nauthor " + AUTHOR + b"\ncommitter z\n" + signed + extra + b"\n" + message
-    kept = original(raw)
-    assert (kept.author, kept.encoding, kept.message) == (AUTHOR, encoding, message)
-    assert original(commit("t", ("p",), kept, 7)) == kept
+    stored = original(raw)
+    assert (stored.author, stored.encoding, stored.message) == (AUTHOR, encoding, message)
+    assert original(commit("t", ("p",), stored, 7)) == stored
 
 
 def test_a_message_of_ours_is_utf_8_and_so_is_the_author_then() -> None:
-    told = with_message(original(b"author " + AUTHOR + b"\nencoding latin-1\n\nold"), "grün")
-    assert told.author.decode() == "Zoë <zoe@example.org> 1700000000 +0200"
-    assert (told.encoding, told.message.decode()) == (b"", "grün")
+    changed = with_message(original(b"author " + AUTHOR + b"\nencoding latin-1\n\nold"), "grün")
+    assert changed.author.decode() == "Zoë <zoe@example.org> 1700000000 +0200"
+    assert (changed.encoding, changed.message.decode()) == (b"", "grün")
     assert with_message(original(b"author " + AUTHOR + b"\nencoding klingon\n\nold"), "x").author == AUTHOR
 
 
@@ -78,8 +78,8 @@ def test_who_makes_the_commits_is_as_git_takes_it() -> None:
     "encoding", ["utf-7", "undefined", "idna", "punycode", "zlib", "unicode_escape", "a\0b", "utf-16"]
 )
 def test_a_text_in_no_encoding_that_people_write_in_is_read_as_utf_8(encoding: str) -> None:
-    kept = Original(b"", encoding.encode(), b"")
-    assert decoded(kept, b"+2AA- gr\xfcn \\ud800") == "+2AA- gr�n \\ud800"
+    stored = Original(b"", encoding.encode(), b"")
+    assert decoded(stored, b"+2AA- gr\xfcn \\ud800") == "+2AA- gr�n \\ud800"
 
 
 def test_a_text_in_an_encoding_that_people_write_in_is_read_so() -> None:

@@ -9,8 +9,8 @@ from headgate.ports.limits import QuietUntil
 
 
 def left(remaining: int, reset: int, limit: int = 5000) -> dict[str, str]:
-    said = {"limit": limit, "remaining": remaining, "reset": reset}
-    return {f"x-ratelimit-{name}": str(value) for name, value in said.items()}
+    figures = {"limit": limit, "remaining": remaining, "reset": reset}
+    return {f"x-ratelimit-{name}": str(value) for name, value in figures.items()}
 
 
 def test_what_is_used_up_is_waited_for_and_the_last_tenth_is_for_what_is_urgent() -> None:
@@ -93,7 +93,7 @@ def test_refusals(status: int, message: str, headers: dict[str, str], wait_s: fl
 
 def test_without_a_given_delay_each_wait_is_longer() -> None:
     budget = CallBudget()
-    said = [budget.refused(403, {}, "secondary rate limit", 1000) for _ in range(8)]
-    assert said == [60, 120, 240, 480, 960, 1920, 3600, 3600]
+    waits = [budget.refused(403, {}, "secondary rate limit", 1000) for _ in range(8)]
+    assert waits == [60, 120, 240, 480, 960, 1920, 3600, 3600]
     budget.answered()
     assert budget.refused(403, {}, "secondary rate limit", 1000) == 60

@@ -47,9 +47,9 @@ def queries() -> list[str]:
 @pytest.mark.heavy
 @pytest.mark.parametrize("expression", [*rules(), *queries()])
 def test_every_query_names_figures_that_exist(expression: str) -> None:
-    asked = set(NAME.findall(expression))
-    assert asked or expression.startswith("up{")
-    assert asked <= fresh()[1]
+    names = set(NAME.findall(expression))
+    assert names or expression.startswith("up{")
+    assert names <= fresh()[1]
 
 
 def test_series_whose_labels_are_known_begin_at_zero() -> None:

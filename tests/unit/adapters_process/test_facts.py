@@ -25,8 +25,8 @@ EVERYBODY = (PLAIN, TRUSTED, OWN, SITE)
 def left(place: Path, **hosts: Any) -> Path:
     """Write the files that Ansible 2.18 leaves, and everything that a playbook could write in their place."""
     place.mkdir()
-    for host, said in hosts.items():
-        (place / host).write_text(said if isinstance(said, str) else json.dumps(said))
+    for host, content in hosts.items():
+        (place / host).write_text(content if isinstance(content, str) else json.dumps(content))
     return place
 
 
@@ -55,13 +55,13 @@ def test_who_may_do_no_more_has_facts_as_facts_and_others_as_variables(
     facts = FactCache()
     assert facts.learn(by, left(tmp_path / "f", node={"tool": "/bin/x", "ansible_distribution": "Debian"}), []) == []
     for context in EVERYBODY:
-        whole = {"node": {"tool": "/bin/x", "ansible_distribution": "Debian"}} if context in known else {}
-        assert facts.known(context) == whole
+        expected = {"node": {"tool": "/bin/x", "ansible_distribution": "Debian"}} if context in known else {}
+        assert facts.known(context) == expected
         assert facts.from_fewer_rights(context) == ({"node": {"tool": "/bin/x"}} if context in readers else {})
 
 
 def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp_path: Path) -> None:
-    said = {
+    values = {
         "template": tagged("{{ lookup('pipe', 'id') }}"),
         "deep": tagged({"a": [tagged("{{ x }}"), {"__ansible_unsafe": "{{ y }}"}]}),
         "vault": {"__ansible_vault": "$ANSIBLE_VAULT;1.1"},
@@ -71,7 +71,7 @@ def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp
         **{name: "evil" for name in ("zuul", "nodepool", "unsafe_vars", "discovered_interpreter_python", "_x")},
     }
     facts = FactCache()
-    facts.learn(PLAIN, left(tmp_path / "f", s1_node=newer(said)), [])
+    facts.learn(PLAIN, left(tmp_path / "f", s1_node=newer(values)), [])
     texts = {"template": "{{ lookup('pipe', 'id') }}", "deep": {"a": ["{{ x }}", "{{ y }}"]}}
     assert facts.from_fewer_rights(TRUSTED) == {"node": texts}
     facts.offer(PLAIN, tmp_path / "again")

@@ -25,8 +25,8 @@ def planned(history: SqlHistory, monkeypatch: pytest.MonkeyPatch) -> list[list[s
     real = history._reads.rows
 
     def explained(connection: sa.Connection, query: sa.Select[tuple[object, ...]]) -> object:
-        said = query.compile(connection, compile_kwargs={"literal_binds": True})
-        plan = [row[3] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {said}"))]
+        text = query.compile(connection, compile_kwargs={"literal_binds": True})
+        plan = [row[3] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {text}"))]
         plans.append([line for line in plan if "buildset" in line or "build " in line])
         return real(connection, query)
 

@@ -79,8 +79,8 @@ async def test_a_database_of_the_version_before_is_brought_up(tmp_path: Path) ->
     for _ in range(2):
         history = SqlHistory(f"sqlite:///{path}")
         await records_of_an_earlier_version_are_there(history)
-        (kept,) = await history.buildsets("acme", replace(EVERY, limit=1))
-        assert await history.works("acme", kept.uuid) == {}
+        (buildset,) = await history.buildsets("acme", replace(EVERY, limit=1))
+        assert await history.works("acme", buildset.uuid) == {}
         history.close()
 
 
@@ -160,12 +160,12 @@ async def test_data_of_a_build_is_stored_and_comments_only_on_request(
     history: SqlHistory,
 ) -> None:
     course = Course(machines=("node (big)",), had_ms=3_000, paused_ms=4_000, resumed_ms=6_000)
-    said = {"a.py": (FileComment("odd", 3, "warning", Range(3, 1, 3, 5)), FileComment("as a whole"))}
-    about = {"needs": ("build",), "semaphores": ("disk",), "course": course, "comments": said}
+    comments = {"a.py": (FileComment("odd", 3, "warning", Range(3, 1, 3, 5)), FileComment("as a whole"))}
+    about = {"needs": ("build",), "semaphores": ("disk",), "course": course, "comments": comments}
     await history.record(ended("s", 9, build("b1", "FAILURE", 4, 8, requested_ms=2_000, **about)))
-    (told,) = await history.builds("acme", EVERY)
-    assert told.execute_time == "1970-01-01T00:00:02"
-    assert told.course == PastCourse(
+    (bare,) = await history.builds("acme", EVERY)
+    assert bare.execute_time == "1970-01-01T00:00:02"
+    assert bare.course == PastCourse(
         needs=("build",),
         semaphores=("disk",),
         machines=("node (big)",),
@@ -173,6 +173,6 @@ async def test_data_of_a_build_is_stored_and_comments_only_on_request(
         paused_time="1970-01-01T00:00:04",
         resumed_time="1970-01-01T00:00:06",
     )
-    assert not told.comments, "a list of builds may be long"
-    (whole,) = await history.builds("acme", replace(EVERY, comments=True))
-    assert whole.comments == said
+    assert not bare.comments, "a list of builds may be long"
+    (complete,) = await history.builds("acme", replace(EVERY, comments=True))
+    assert complete.comments == comments

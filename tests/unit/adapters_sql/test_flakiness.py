@@ -187,8 +187,8 @@ async def test_of_too_many_the_latest_are_counted_and_it_says_since_when(
     assert [one.start_time for one in answer.slots] == ["1970-01-01T03:00:00", "1970-01-01T05:00:00"]
     assert answer.complete_from == "1970-01-01T02:01:00"
     monkeypatch.setattr(flakiness, "LOOKED_AT_MAX", 5)
-    whole = await history.flakiness("acme", HistoryQuery(), "unit", SPAN)
-    assert (len(whole.slots), whole.complete_from) == (4, None)
+    found = await history.flakiness("acme", HistoryQuery(), "unit", SPAN)
+    assert (len(found.slots), found.complete_from) == (4, None)
 
 
 async def test_the_buildsets_are_found_by_an_index_and_no_other_tenants_builds_are_read(

@@ -64,8 +64,8 @@ async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> 
     second = replace(first, project="git.example/lib", topic="t2", commit="b" * 40, owner="bo <b@x>", ref="refs/for/x")
     circle = replace(ENDED, others=(second,))
     alone = replace(ENDED, buildset="bs2", change=second, builds=(), ended_ms=5_000)
-    for told in (alone, circle, circle):
-        await history.record(told)
+    for buildset in (alone, circle, circle):
+        await history.record(buildset)
 
     async def found(**equal: str) -> list[str]:
         query = HistoryQuery({name: (value,) for name, value in equal.items()})
@@ -75,14 +75,14 @@ async def test_a_circle_is_found_by_each_of_its_changes(history: SqlHistory) -> 
     assert await found(change="t1", project="git.example/app") == ["bs1"]
     assert await found(change="t2", project="git.example/app") == [], "what is asked is asked of one change"
     assert await found(change="t2", result="FAILURE") == []
-    whole = await history.buildset("acme", "bs1")
-    assert whole is not None and [(ref.project, ref.change, ref.patchset) for ref in whole.refs] == [
+    circular = await history.buildset("acme", "bs1")
+    assert circular is not None and [(ref.project, ref.change, ref.patchset) for ref in circular.refs] == [
         ("git.example/app", "t1", "a" * 40),
         ("git.example/lib", "t2", "b" * 40),
     ]
-    assert whole.refs[1].author == "bo <b@x>" and whole.builds is not None
+    assert circular.refs[1].author == "bo <b@x>" and circular.builds is not None
     (build,) = await history.builds("acme", HistoryQuery({"change": ("t2",)}))
-    assert (build.uuid, build.buildset.refs) == ("b1", whole.refs) and build.ref == whole.refs[0]
+    assert (build.uuid, build.buildset.refs) == ("b1", circular.refs) and build.ref == circular.refs[0]
     await history.record(replace(circle, others=()))
     assert await found(change="t2") == ["bs2"]
 
@@ -99,8 +99,8 @@ async def test_manual_actions_are_recorded_with_their_end(history: SqlHistory) -
         details={"a": [1]},
     )
     ended = replace(action, outcome="done")
-    for told in (action, ended, action, replace(action, id="2", at_ms=6)):
-        await history.keep(told)
+    for record in (action, ended, action, replace(action, id="2", at_ms=6)):
+        await history.keep(record)
     assert await history.actions("acme", limit=10) == [replace(action, id="2", at_ms=6), ended]
     assert await history.actions("acme", limit=1, skip=1) == [ended]
     assert await history.actions("", limit=10) == []
@@ -154,9 +154,9 @@ async def test_people_of_a_change_are_stored_with_its_result(history: SqlHistory
     change = replace(ENDED.change, owner="Ada <ada@example.org>")
     named = replace(ENDED, buildset="bs2", change=change, proposers=("ada",), approvers=("grace", "heinz"), builds=())
     await history.record(named)
-    bare, whole = await history.buildset("acme", "bs1"), await history.buildset("acme", "bs2")
-    assert bare is not None and whole is not None
-    assert [(one.author, one.proposers, one.approvers) for found in (bare, whole) for one in found.refs] == [
+    bare, complete = await history.buildset("acme", "bs1"), await history.buildset("acme", "bs2")
+    assert bare is not None and complete is not None
+    assert [(one.author, one.proposers, one.approvers) for found in (bare, complete) for one in found.refs] == [
         ("", (), ()),
         ("Ada <ada@example.org>", ("ada",), ("grace", "heinz")),
     ]
@@ -182,5 +182,5 @@ async def test_the_latest_build_that_passed_on_the_same_inputs_is_known_to_its_t
     assert (found.uuid, found.start_ms, found.end_ms, found.returned) == ("b2", 2_000, 9_000, {"v": 2})
     assert (await history.passed("other", ["d1"]))["d1"].uuid == "b5"
     assert await history.passed("acme", ["d2", ""]) == {} == await history.passed("third", ["d1"])
-    told = await history.build("acme", "b2")
-    assert told is not None and b'"v"' not in msgspec.json.encode(told), "what jobs returned is not told"
+    build = await history.build("acme", "b2")
+    assert build is not None and b'"v"' not in msgspec.json.encode(build), "what jobs returned is not told"

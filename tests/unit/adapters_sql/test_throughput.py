@@ -22,8 +22,8 @@ async def test_a_change_took_from_its_event_to_its_landing_whatever_was_reset(hi
     await history.record(ended("landed", 101, build("l", "SUCCESS", 41, 91), build("m", "SUCCESS", 42, 62, job="lint")))
     await history.record(ended("failed", 120, build("f", "FAILURE", 110, 120), result="FAILURE"))
     await history.record(ended("out", 130, build("o", "CANCELED"), result="DEQUEUED"))
-    whole, alone, *rest = await history.throughput("acme", HistoryQuery(), 0)
-    assert whole == Throughput(
+    total, alone, *rest = await history.throughput("acme", HistoryQuery(), 0)
+    assert total == Throughput(
         project="",
         pipeline="gate",
         buildsets=4,
@@ -38,8 +38,8 @@ async def test_a_change_took_from_its_event_to_its_landing_whatever_was_reset(hi
         to_end_median_s=100.0,
         to_end_95_s=100.0,
     )
-    assert alone == replace(whole, project="git.example/app", pipeline="")
-    assert rest == [replace(whole, project="git.example/app")]
+    assert alone == replace(total, project="git.example/app", pipeline="")
+    assert rest == [replace(total, project="git.example/app")]
 
 
 async def test_a_buildset_that_still_runs_counts_once_it_ends(history: SqlHistory) -> None:
@@ -49,8 +49,8 @@ async def test_a_buildset_that_still_runs_counts_once_it_ends(history: SqlHistor
     assert await history.throughput("acme", HistoryQuery(), 0) == []
     assert (await history.throughput_over_time("acme", HistoryQuery(), span)).slots == ()
     await history.record(ended("runs", 91, retried, build("s", "SUCCESS", 41, 91)))
-    whole = (await history.throughput("acme", HistoryQuery(), 0))[0]
-    assert (whole.buildsets, whole.passed, whole.failed, whole.builds) == (1, 1, 0, 2)
+    total = (await history.throughput("acme", HistoryQuery(), 0))[0]
+    assert (total.buildsets, total.passed, total.failed, total.builds) == (1, 1, 0, 2)
 
 
 @pytest.mark.long
@@ -73,7 +73,7 @@ async def test_the_median_and_the_slowest_are_distinguished(history: SqlHistory)
 
 def test_the_latest_of_a_tenant_are_found_by_an_index(tmp_path: Path, history: SqlHistory) -> None:
     latest = sa.select(BUILDSETS.c.uuid).where(BUILDSETS.c.tenant == "acme", BUILDSETS.c.ended_ms >= 1)
-    said = str(latest.order_by(BUILDSETS.c.ended_ms.desc()).compile(compile_kwargs={"literal_binds": True}))
+    text = str(latest.order_by(BUILDSETS.c.ended_ms.desc()).compile(compile_kwargs={"literal_binds": True}))
     with sa.create_engine(f"sqlite:///{tmp_path / 'history.db'}").connect() as connection:
-        plan = " ".join(row[3] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {said}")))
+        plan = " ".join(row[3] for row in connection.execute(sa.text(f"EXPLAIN QUERY PLAN {text}")))
     assert "ix_buildset_tenant_ended_ms" in plan and "TEMP B-TREE" not in plan

@@ -153,9 +153,9 @@ async def test_of_too_many_the_latest_are_counted_and_it_says_since_when(
     assert [one.start_time[11:] for one in answer.slots] == ["03:00:00", "04:00:00", "05:00:00"]
     assert answer.complete_from == "1970-01-01T02:01:00"
     monkeypatch.setattr(flakiness, "LOOKED_AT_MAX", 5)
-    whole = await history.throughput_over_time("acme", HistoryQuery(), SPAN)
-    assert (len(whole.slots), whole.complete_from) == (5, None)
-    assert (whole.start_time, whole.end_time, whole.slot_seconds) == (
+    found = await history.throughput_over_time("acme", HistoryQuery(), SPAN)
+    assert (len(found.slots), found.complete_from) == (5, None)
+    assert (found.start_time, found.end_time, found.slot_seconds) == (
         "1970-01-01T01:00:00", "1970-01-01T07:00:00", HOUR_S,
     )  # fmt: skip
 

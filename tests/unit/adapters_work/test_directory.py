@@ -231,8 +231,8 @@ def test_a_very_deep_tree_is_removed_and_not_collected(tmp_path: Path) -> None:
         os.close(here)
         here = deeper
     os.close(here)
-    (said,) = collect(logs, tmp_path / "kept", SIZE_MAX_BYTES)
-    assert f"it is more than {DEPTH_MAX} directories deep" in said
+    (message,) = collect(logs, tmp_path / "kept", SIZE_MAX_BYTES)
+    assert f"it is more than {DEPTH_MAX} directories deep" in message
     remove(tmp_path / "build")
     assert not (tmp_path / "build").exists()
 

@@ -135,8 +135,8 @@ async def test_a_thread_is_waited_for_however_often_the_caller_is_cancelled() ->
 
 
 async def test_a_failure_while_the_caller_was_cancelled_is_not_reported_as_lost() -> None:
-    said: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+    contexts: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: contexts.append(context))
     task = asyncio.ensure_future(run_until(asyncio.Event(), stubborn()))
     for _ in range(3):
         await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def test_a_failure_while_the_caller_was_cancelled_is_not_reported_as_lost(
         await task
     del task
     gc.collect()
-    assert not said
+    assert not contexts
 
 
 async def test_work_that_takes_long_goes_on_without_its_place() -> None:

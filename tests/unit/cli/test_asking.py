@@ -52,12 +52,12 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.command, self.path, self.headers.get("Authorization", ""), body))
         path = self.path.partition("?")[0]
         if path == "/t/x/logs/b1/job-output.txt":
-            said = b"hello \x1b[31mred\n"
+            content = b"hello \x1b[31mred\n"
         else:
-            said = json.dumps(ANSWERS[path]).encode() if path in ANSWERS else b'{"description": "none"}'
+            content = json.dumps(ANSWERS[path]).encode() if path in ANSWERS else b'{"description": "none"}'
         self.send_response(200 if path in ANSWERS or "/logs/" in path else 404)
         self.end_headers()
-        self.wfile.write(said)
+        self.wfile.write(content)
 
     do_POST = do_PUT = do_DELETE = do_GET
 
@@ -130,8 +130,8 @@ def test_builds_are_listed_as_text_and_as_json(server: Server) -> None:
     assert server.requests[-1][1] == "/api/tenant/one/builds?job_name=u%2A&job_name=x&voting=true&limit=5&skip=0"
     assert "12,aaaaaaaa" in text and "running" in text and "\x1b" not in text
     for words in (("--format", "json", "builds"), ("builds", "--format", "json")):
-        told = done(server, *words)
-        assert json.loads(told)[0]["uuid"] == "b1" and "\x1b" not in told
+        output = done(server, *words)
+        assert json.loads(output)[0]["uuid"] == "b1" and "\x1b" not in output
 
 
 def test_one_build_is_shown_with_its_log(server: Server) -> None:
@@ -156,11 +156,11 @@ def test_a_log_is_requested_where_this_server_serves_it(
 ) -> None:
     monkeypatch.setitem(ANSWERS, "/api/tenant/one/build/b1", {**BUILD, "log_url": log_url})
     monkeypatch.setitem(ANSWERS, "/t/t/logs/b1/job-output.txt", "hello")
-    told = run(server, "build-info", "b1", "--show-job-output")
+    result = run(server, "build-info", "b1", "--show-job-output")
     if url:
-        assert told.exit_code == 0 and server.requests[-1][1] == url
+        assert result.exit_code == 0 and server.requests[-1][1] == url
     else:
-        assert isinstance(told.exception, UserError) and "is on another server" in str(told.exception)
+        assert isinstance(result.exception, UserError) and "is on another server" in str(result.exception)
 
 
 def test_the_graph_of_a_branch_is_shown(server: Server) -> None:

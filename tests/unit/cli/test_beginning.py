@@ -64,8 +64,12 @@ async def test_what_was_in_force_goes_on(
     found, problem = await names(settings, context, broken)
     assert found == ["one", "two"]
     assert problem is not None and says in problem.text and problem.since_ms == 5_000
-    (told,) = caplog.records
-    assert told.levelno == logging.ERROR and says in told.message and "the earlier one stays in effect" in told.message
+    (record,) = caplog.records
+    assert (
+        record.levelno == logging.ERROR
+        and says in record.message
+        and "the earlier one stays in effect" in record.message
+    )
     await store_conf(context, msgspec.structs.replace(conf_of(ONE + TWO, ""), refused=problem.text, refused_ms=1_000))
     assert await names(settings, context, broken) == (["one", "two"], RepositoryProblem(1_000, problem.text))
     assert await names(settings, context, ONE) == (["one"], None), "a good one is taken, and nothing else asked"

@@ -62,8 +62,14 @@ def test_completion_is_a_script_that_asks_headgate(shell: str) -> None:
 @pytest.mark.heavy
 def test_completion_knows_commands_below_groups(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("headgate")
-    asked = os.environ | {"_HEADGATE_COMPLETE": "bash_complete", "COMP_WORDS": "headgate queue pe", "COMP_CWORD": "2"}
-    assert subprocess.run([program], env=asked, capture_output=True, text=True, check=True).stdout == "plain,peek\n"
+    environment = os.environ | {
+        "_HEADGATE_COMPLETE": "bash_complete",
+        "COMP_WORDS": "headgate queue pe",
+        "COMP_CWORD": "2",
+    }
+    assert (
+        subprocess.run([program], env=environment, capture_output=True, text=True, check=True).stdout == "plain,peek\n"
+    )
 
 
 def test_each_command_has_a_manual_page(tmp_path: Path) -> None:

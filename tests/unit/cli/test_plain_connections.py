@@ -29,9 +29,9 @@ def test_ssh_has_the_key_and_the_host_keys_of_the_connection(tmp_path: Path) -> 
     )
     found = plain(read(file))
     assert found["other"].access is None and found["mine"].access is not None and found["third"].access is not None
-    said = shlex.split(asyncio.run(_settings(found["mine"].access("git.example/code")))["core.sshCommand"])
+    command = shlex.split(asyncio.run(_settings(found["mine"].access("git.example/code")))["core.sshCommand"])
     # ssh itself prints its effective options
-    done = subprocess.run([*said, "-F", "none", "-G", "git.example"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "-F", "none", "-G", "git.example"], capture_output=True, text=True, check=True)
     options = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert options["identityfile"] == str(place / "the key") and options["identitiesonly"] == "yes"
     assert options["batchmode"] == "yes" and options["stricthostkeychecking"] == "true"

@@ -65,9 +65,9 @@ def test_a_problem_is_one_harmless_line() -> None:
 def test_an_object_is_shown_as_harmless_lines(capsys: pytest.CaptureFixture[str]) -> None:
     found = pb.Object(name=HOSTILE, type="host", tags=[HOSTILE])
     found.properties["rack"] = HOSTILE
-    said = ServiceAddress()
-    one_object(said, found)
-    show(said, [found], ["name"], [[HOSTILE]])
+    address = ServiceAddress()
+    one_object(address, found)
+    show(address, [found], ["name"], [[HOSTILE]])
     assert harmless(capsys.readouterr().out)
 
 

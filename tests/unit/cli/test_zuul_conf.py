@@ -194,18 +194,18 @@ def settings(tmp_path: Path, text: str = FULL) -> Settings:
 
 def test_every_option_of_the_file_is_taken_or_named(tmp_path: Path) -> None:
     found = settings(tmp_path)
-    told = page(found)
+    output = page(found)
     section = ""
     for line in filter(None, FULL.splitlines()):
         if line.startswith("["):
             section = line
             continue
         option = line.partition("=")[0].strip()
-        whole = any(one.section == section[1:-1] and not one.option for one in found.idle)
-        assert option in told or option == "driver" or whole, line
-    assert not [line for line in told.splitlines()[1:] if len(line) > WIDTH]
-    assert len(told.splitlines()) < 120, "it is one page"
-    assert not [secret for secret in SECRETS if secret in told]
+        of_section = any(one.section == section[1:-1] and not one.option for one in found.idle)
+        assert option in output or option == "driver" or of_section, line
+    assert not [line for line in output.splitlines()[1:] if len(line) > WIDTH]
+    assert len(output.splitlines()) < 120, "it is one page"
+    assert not [secret for secret in SECRETS if secret in output]
 
 
 def test_what_is_taken_has_its_effect(tmp_path: Path) -> None:
@@ -244,12 +244,12 @@ def test_what_nobody_knows_is_still_an_error(tmp_path: Path, text: str, why: str
 
 
 def test_the_page_says_what_differs(tmp_path: Path) -> None:
-    told = page(settings(tmp_path, "[zookeeper]\nhosts=a\n[keystore]\npassword=x\n[connection g]\nbaseurl=/x\n"))
+    output = page(settings(tmp_path, "[zookeeper]\nhosts=a\n[keystore]\npassword=x\n[connection g]\nbaseurl=/x\n"))
     for text in ("Headgate stores its files in", "below /headgate", "127.0.0.1 only", "keys import", "every 30 s"):
-        assert text in told
+        assert text in output
     old = page(settings(tmp_path, "[database]\ndburi = mysql+pymysql://zuul@localhost/zuul\n"))
     assert "0 options work unchanged; not supported: 1, " in old and "Works unchanged" not in old
-    assert "mysql" not in told and "PostgreSQL and SQLite" in page(
+    assert "mysql" not in output and "PostgreSQL and SQLite" in page(
         settings(tmp_path, "[database]\ndburi = mysql+pymysql://zuul@localhost/zuul\n")
     )
     assert not is_of_the_reference(Settings(tmp_path / "headgate.conf", {"web": {"port": "1"}}))

@@ -24,9 +24,9 @@ NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 @pytest.mark.parametrize("body", [b"", b"Action=Describe&Name=%C3%A9"])
 def test_a_signature_is_that_of_botocore(url: str, token: str, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: NOW.replace(tzinfo=None), raising=False)
-    said = {"content-type": "application/x-www-form-urlencoded; charset=utf-8", "x-amz-target": "Two  spaces"}
-    ours = signed(AwsKeys("AKID", "a+secret/", token), "eu-west-1", "ec2", url, said, body, NOW)
-    request = AWSRequest("POST", url, headers=said, data=body)
+    headers = {"content-type": "application/x-www-form-urlencoded; charset=utf-8", "x-amz-target": "Two  spaces"}
+    ours = signed(AwsKeys("AKID", "a+secret/", token), "eu-west-1", "ec2", url, headers, body, NOW)
+    request = AWSRequest("POST", url, headers=headers, data=body)
     signer = botocore.auth.SigV4Auth(Credentials("AKID", "a+secret/", token or None), "ec2", "eu-west-1")
     signer.add_auth(request)
     assert ours["x-amz-date"] == request.headers["X-Amz-Date"]
@@ -46,8 +46,8 @@ def unknown(action: str, arguments: query.Arguments) -> list[str]:
         if shape["type"] == "list":
             return path[0].isdecimal() and ends(shapes[shape["member"]["shape"]], path[1:])
         for name, member in shape.get("members", {}).items():
-            said = member.get("queryName") or member.get("locationName", name)
-            if said[:1].upper() + said[1:] == path[0]:
+            member_name = member.get("queryName") or member.get("locationName", name)
+            if member_name[:1].upper() + member_name[1:] == path[0]:
                 return ends(shapes[member["shape"]], path[1:])
         return False
 

@@ -23,15 +23,15 @@ def wanted(label: dict[str, Any] | None = None, flavor: dict[str, Any] | None = 
 
 def test_however_many_tags_a_label_has_the_machine_is_known_by_ours() -> None:
     own = {f"team-{number}": "blue" for number in range(60)}
-    (said,) = launch.tags(wanted(tags={**own, SYSTEM_TAG: "9f0e", NODE_TAG: "n1"}), "instance")
-    found = {tag["Key"]: tag["Value"] for tag in said["Tag"]}
+    (specification,) = launch.tags(wanted(tags={**own, SYSTEM_TAG: "9f0e", NODE_TAG: "n1"}), "instance")
+    found = {tag["Key"]: tag["Value"] for tag in specification["Tag"]}
     assert (found[SYSTEM_TAG], found[NODE_TAG]) == ("9f0e", "n1") and len(found) <= 50
 
 
 def test_one_where_several_may_be_is_one() -> None:
     assert launch.types(wanted(flavor={"fleet": {"instance-types": "m5.large"}})) == ["m5.large"]
-    asked = launch.image_query({"image-filters": {"name": "name", "values": "debian-*"}})
-    assert asked["Filter"][0] == {"Name": "name", "Value": ["debian-*"]}
+    query = launch.image_query({"image-filters": {"name": "name", "values": "debian-*"}})
+    assert query["Filter"][0] == {"Name": "name", "Value": ["debian-*"]}
     assert objects.pull_secrets(wanted({"image-pull-secrets": {"name": "registry"}})) == [{"name": "registry"}]
 
 
@@ -63,13 +63,13 @@ async def test_who_lends_keys_to_a_container_is_named_without_its_path(monkeypat
 
 def kubeconfig(tmp_path: Any, server: str) -> Any:
     file = tmp_path / "config"
-    said = {
+    config = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "one", "user": "u"}}],
         "clusters": [{"name": "one", "cluster": {"server": server}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
     }
-    file.write_text(yaml.safe_dump(said))
+    file.write_text(yaml.safe_dump(config))
     return read([file], "")
 
 

@@ -61,11 +61,11 @@ def tenant(text: str = TENANTS) -> Tenant:
 
 def texts(acme: Tenant, files: Files) -> dict[str, dict[str, dict[str, str]]]:
     found: dict[str, dict[str, dict[str, str]]] = {}
-    for where, said in files.items():
+    for where, content in files.items():
         name, _, branch = where.partition("@")
         project = acme.find(name)
         assert project is not None, name
-        paths = {"zuul.yaml": said} if isinstance(said, str) else said
+        paths = {"zuul.yaml": content} if isinstance(content, str) else content
         found.setdefault(project.project, {})[branch or "master"] = {p: dedent(text) for p, text in paths.items()}
     return found
 

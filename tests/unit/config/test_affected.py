@@ -49,7 +49,7 @@ APP = "- job: {name: unit, run: u.yaml, vars: {a: 1}}\n- project: {gate: {jobs: 
 def test_only_what_refers_to_it_is_reached(project, text, there):
     made = layouts({"app": APP, "lib": "- job: {name: l, run: l}\n- project: {check: {jobs: [l]}}\n"})
     parsed = branches(made.tenant, {project: text}, made.cache)
-    whole = {**made.branches, **parsed}
-    new = TenantLayouts.of(made.tenant, whole, made.cache, before=made)
+    every = {**made.branches, **parsed}
+    new = TenantLayouts.of(made.tenant, every, made.cache, before=made)
     assert reached(made.landed, new.landed) == there
     assert texts(made.tenant, {project: text})

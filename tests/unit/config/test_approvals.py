@@ -22,8 +22,8 @@ def parsed_requirement(require: str, *, bound: bool = True, key: str = "require"
     cache = ParseCache()
     layout = TenantLayouts.of(acme, branches(acme, {"ops": gate}, cache), cache).landed
     pipeline = layout.pipelines.get("gate")
-    asked = getattr(pipeline, key, {}).get("forge", {}) if pipeline is not None else {}
-    return asked, [error.text for error in layout.errors if error.severity == "error"]
+    requirement = getattr(pipeline, key, {}).get("forge", {}) if pipeline is not None else {}
+    return requirement, [error.text for error in layout.errors if error.severity == "error"]
 
 
 @pytest.mark.parametrize(
@@ -35,14 +35,14 @@ def parsed_requirement(require: str, *, bound: bool = True, key: str = "require"
     ],
 )
 def test_a_bound_server_allows_requirements_about_people(require: str) -> None:
-    asked, wrong = parsed_requirement(require)
-    assert wrong == [] and "approvals" in asked
+    requirement, wrong = parsed_requirement(require)
+    assert wrong == [] and "approvals" in requirement
 
 
 @pytest.mark.parametrize(("key", "require"), [("require", "{approvals: {count: 1}}"), ("reject", "{veto: true}")])
 def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str) -> None:
-    asked, (wrong, *_) = parsed_requirement(require, bound=False, key=key)
-    assert asked == {}
+    requirement, (wrong, *_) = parsed_requirement(require, bound=False, key=key)
+    assert requirement == {}
     assert (
         "depends on who approves, but the server of 'forge' is not known to check the names of those who push" in wrong
     )

@@ -44,16 +44,16 @@ def test_a_rule(case: dict[str, Any]) -> None:
     if wanted is not None:
         assert _rows(tuple(e for e in made.errors if "idle" in case or e.name != NO_EFFECT), wanted) == wanted
     files = tuple(case["files"]) if "files" in case else None
-    for asked, expected in case.get("jobs", {}).items():
-        graph = _freeze(made, asked, files)
+    for jobs, expected in case.get("jobs", {}).items():
+        graph = _freeze(made, jobs, files)
         assert graph.errors == ()
         found = {job.name: _shown(job) for job in (*graph.jobs, *graph.reporters)}
         if isinstance(expected, list):
             assert list(found) == expected
         else:
-            assert {n: {k: found[n].get(k) for k in said} for n, said in expected.items()} == expected
-    for asked, expected in case.get("frozen", {}).items():
-        errors = _freeze(made, asked, files).errors
+            assert {n: {k: found[n].get(k) for k in keys} for n, keys in expected.items()} == expected
+    for jobs, expected in case.get("frozen", {}).items():
+        errors = _freeze(made, jobs, files).errors
         assert expected in "\n".join(f"{e.name} | {_place(e)} | {e.text}" for e in errors)
     for question, answer in case.get("layout", {}).items():
         name, *words = question.split()

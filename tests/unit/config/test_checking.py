@@ -53,12 +53,12 @@ def test_any_tenant_with_a_chain_of_proposals(landed, first, second):
     assert isinstance(errors, tuple)
     for graph in graphs(layout):
         layout.freeze(graph.pipeline, graph.project, graph.branch, files=("zuul.yaml",), ahead=made.landed)
-    whole = {"ops": BASE, **landed, **{p: t for p, t in {**first, **second}.items() if p != "ops"}}
-    anew = TenantLayouts.of(acme, branches(acme, whole, cache), cache).landed
-    kept = essence(layout), essence(anew)
-    for one in kept:
+    files = {"ops": BASE, **landed, **{p: t for p, t in {**first, **second}.items() if p != "ops"}}
+    anew = TenantLayouts.of(acme, branches(acme, files, cache), cache).landed
+    essences = essence(layout), essence(anew)
+    for one in essences:
         one["singles"] = {}
-    assert kept[0] == kept[1]
+    assert essences[0] == essences[1]
 
 
 @settings(max_examples=share(60))
@@ -67,10 +67,10 @@ def test_every_error_has_one_cause_and_none_is_lost(state):
     acme, cache = tenant(TENANTS), ParseCache()
     layout = TenantLayouts.of(acme, branches(acme, {"ops": BASE, **state}, cache), cache).landed
     found = found_in(layout)
-    told = causes(found, left_out(layout))
+    groups = causes(found, left_out(layout))
     places = {(f.error.project, f.error.branch, f.error.path, f.error.line) for f in found}
-    assert {(e.project, e.branch, e.path, e.line) for c in told for e in c.errors} == places
-    assert {g for c in told for g in c.graphs} == {g for f in found if f.error.severity == "error" for g in f.graphs}
+    assert {(e.project, e.branch, e.path, e.line) for c in groups for e in c.errors} == places
+    assert {g for c in groups for g in c.graphs} == {g for f in found if f.error.severity == "error" for g in f.graphs}
     for job in layout.jobs:
         uses(layout, job)
 

@@ -20,8 +20,8 @@ def parsed_requirement(require: str, key: str = "require") -> tuple[Any, list[tu
     cache = ParseCache()
     layout = TenantLayouts.of(acme, branches(acme, {"ops": gate}, cache), cache).landed
     pipeline = layout.pipelines.get("gate")
-    asked = getattr(pipeline, key, {}).get("forge", {}).get("check") if pipeline is not None else None
-    return asked, [(error.severity, error.text) for error in layout.errors]
+    requirement = getattr(pipeline, key, {}).get("forge", {}).get("check") if pipeline is not None else None
+    return requirement, [(error.severity, error.text) for error in layout.errors]
 
 
 @pytest.mark.parametrize(

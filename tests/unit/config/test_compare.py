@@ -18,8 +18,8 @@ from .test_cases import CASES
 def graphs() -> list[FrozenGraph]:
     found: list[FrozenGraph] = []
     for case in CASES:
-        said = case.values[0]
-        made = layout(said["says"], said.get("tenants", TENANTS))
+        values = case.values[0]
+        made = layout(values["says"], values.get("tenants", TENANTS))
         for project, branches in made.branches.items():
             found += [made.freeze(p, project, branch) for p in made.pipelines for branch in branches]
     return [graph for graph in found if graph.jobs or graph.errors]
@@ -48,9 +48,9 @@ def test_differences_go_both_ways():
 @pytest.mark.long
 @pytest.mark.heavy
 def test_the_output_is_json_with_the_same_keys_for_every_job():
-    told = [job for graph in graphs() for job in describe.jobs(graph)]
-    assert json.loads(json.dumps(told)) == told
-    assert {tuple(job) for job in told if "error" not in job} == {
-        tuple(next(job for job in told if "error" not in job))
+    jobs = [job for graph in graphs() for job in describe.jobs(graph)]
+    assert json.loads(json.dumps(jobs)) == jobs
+    assert {tuple(job) for job in jobs if "error" not in job} == {
+        tuple(next(job for job in jobs if "error" not in job))
     }
-    assert {tuple(job["error"]) for job in told if "error" in job} == {("name", "message")}
+    assert {tuple(job["error"]) for job in jobs if "error" in job} == {("name", "message")}

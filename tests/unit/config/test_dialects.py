@@ -568,38 +568,38 @@ def test_it_matches_one_and_not_the_other(case: Case) -> None:
 
 def test_every_declared_key_is_tested_here() -> None:
     for name, dialect in DIALECTS.items():
-        asked = {(case.part, key) for case in CASES if case.driver == name for key in case.written}
-        triggers = {key for part, key in asked if part == "trigger"}
-        required = {key for part, key in asked if part in ("require", "reject")}
+        covered = {(case.part, key) for case in CASES if case.driver == name for key in case.written}
+        triggers = {key for part, key in covered if part == "trigger"}
+        required = {key for part, key in covered if part in ("require", "reject")}
         assert triggers == dialect.trigger.keys() - SAYS_NOTHING - ({"ignore-deletes"} - triggers), name
         assert required == dialect.require.keys(), name
 
 
 def test_old_names_give_way_to_new_ones() -> None:
     of = comment("comment-added", "go")
-    said = {"event": "comment-added", "comment": "go"}
-    assert triggered(DIALECTS["gerrit"], {**said, "comment_filter": "stop"}, of)
+    trigger = {"event": "comment-added", "comment": "go"}
+    assert triggered(DIALECTS["gerrit"], {**trigger, "comment_filter": "stop"}, of)
     assert not triggered(DIALECTS["gerrit"], {"event": "comment-added", "comment_filter": "stop"}, of)
     both = {"require": {"status": "ci:.*"}, "require-status": "nobody"}
     assert triggered(DIALECTS["github"], both, seen(statuses=(_GREEN,))._replace(happening=ForgeEvent("x")))
 
 
 def test_a_negated_pattern_matches_all_others() -> None:
-    said = {"event": "comment-added", "username": {"regex": "^bot$", "negate": True}}
-    assert triggered(DIALECTS["gerrit"], said, seen(event="comment-added", who=ADMIN))
-    assert not triggered(DIALECTS["gerrit"], said, seen(event="comment-added", who=BOT))
+    trigger = {"event": "comment-added", "username": {"regex": "^bot$", "negate": True}}
+    assert triggered(DIALECTS["gerrit"], trigger, seen(event="comment-added", who=ADMIN))
+    assert not triggered(DIALECTS["gerrit"], trigger, seen(event="comment-added", who=BOT))
 
 
 def test_a_proposal_of_which_no_more_is_known_is_all_that_may_have_happened() -> None:
-    for name, said in {
+    for name, trigger in {
         "gerrit": {"event": "patchset-created"},
         "github": {"event": "pull_request", "action": ["changed"]},
         "gitlab": {"event": "gl_merge_request", "action": ["opened"]},
         "pagure": {"event": "pg_pull_request", "action": ["changed"]},
         "gitea": {"event": "pull_request", "action": "opened"},
     }.items():
-        assert triggered(DIALECTS[name], said, seen(kind="change-proposed")), name
-        assert not triggered(DIALECTS[name], said, seen(kind="change-stirred")), name
+        assert triggered(DIALECTS[name], trigger, seen(kind="change-proposed")), name
+        assert not triggered(DIALECTS[name], trigger, seen(kind="change-stirred")), name
 
 
 US = ("gatekeeper",)
@@ -642,8 +642,8 @@ def test_missing_requirements_are_described() -> None:
     assert unmet(requires, {"open": True}, CLOSED) == "hub.example/lib#7 is not open"
     assert unmet(requires, {"label": ["gate"]}, OPEN) == "hub.example/lib#7 does not meet the requirement label: gate"
     assert refused(requires, {"draft": True}, seen(draft=True)) == "hub.example/lib#7 is draft"
-    told = unmet(requires, {"review": [{"type": "approved", "permission": "write"}]}, OPEN)
-    assert told.endswith("review: {type: approved, permission: write}")
+    text = unmet(requires, {"review": [{"type": "approved", "permission": "write"}]}, OPEN)
+    assert text.endswith("review: {type: approved, permission: write}")
 
 
 @pytest.mark.parametrize("driver", sorted(DIALECTS.keys() - {"git"}))

@@ -94,8 +94,8 @@ def test_what_is_proposed_is_linked(landed: dict[str, str], proposed: dict[str, 
     acme, cache = tenant(TENANTS), ParseCache()
     untrusted = {place: text for place, text in proposed.items() if place != "ops"}
     found = TenantLayouts.of(acme, branches(acme, {"ops": BASE, **landed}, cache), cache).layout(texts(acme, untrusted))
-    whole = build_layout(acme, branches(acme, {"ops": BASE, **landed, **untrusted}, cache))
-    mine, other = essence(found), essence(whole)
-    for said in (mine, other):
-        said["singles"] = {k: v for k, v in said["singles"].items() if k not in ("semaphore", "section", "provider")}
+    anew = build_layout(acme, branches(acme, {"ops": BASE, **landed, **untrusted}, cache))
+    mine, other = essence(found), essence(anew)
+    for one in (mine, other):
+        one["singles"] = {k: v for k, v in one["singles"].items() if k not in ("semaphore", "section", "provider")}
     assert mine == other

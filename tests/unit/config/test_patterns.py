@@ -64,10 +64,10 @@ def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects:
     if engine is None:
         return
     for subject in subjects:
-        for whole in (False, True):
-            found = engine.fullmatch(subject) if whole else engine.match(subject)
-            walked = Walk(regex.parsed(flags + text), subject, steps_max=1_000_000).matches(full=whole)
-            assert walked == (found is not None), (flags + text, subject, whole)
+        for full in (False, True):
+            found = engine.fullmatch(subject) if full else engine.match(subject)
+            walked = Walk(regex.parsed(flags + text), subject, steps_max=1_000_000).matches(full=full)
+            assert walked == (found is not None), (flags + text, subject, full)
 
 
 REFERRING = st.recursive(ATOMS | EDGES, lambda inner: wider(inner, references=True), max_leaves=6)
@@ -82,13 +82,13 @@ def test_references_mean_what_they_mean_to_python(first: str, text: str, last: s
     if engine is None:
         return
     for subject in subjects:
-        for whole in (False, True):
-            found = engine.fullmatch(subject) if whole else engine.match(subject)
+        for full in (False, True):
+            found = engine.fullmatch(subject) if full else engine.match(subject)
             try:
-                walked = Walk(regex.parsed(pattern), subject, steps_max=200_000).matches(full=whole)
+                walked = Walk(regex.parsed(pattern), subject, steps_max=200_000).matches(full=full)
             except Exhausted:
                 continue
-            assert walked == (found is not None), (pattern, subject, whole)
+            assert walked == (found is not None), (pattern, subject, full)
 
 
 @settings(max_examples=share(300))

@@ -49,17 +49,19 @@ class Job:
     checkout: str
 
     def stanza(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"name": self.name}
-        said |= {phase: f"{self.name}-{phase}" for phase in self.phases}
+        attributes: dict[str, Any] = {"name": self.name}
+        attributes |= {phase: f"{self.name}-{phase}" for phase in self.phases}
         if self.roles:
-            said["roles"] = [{"zuul": zuul, "name": name} if name else {"zuul": zuul} for zuul, name in self.roles]
+            attributes["roles"] = [
+                {"zuul": zuul, "name": name} if name else {"zuul": zuul} for zuul, name in self.roles
+            ]
         if self.secret:
-            said["secrets"] = [{"name": f"{self.name}_key", "secret": f"{self.project.replace('-', '_')}_key",
-                                "pass-to-parent": self.passes}]  # fmt: skip
+            attributes["secrets"] = [{"name": f"{self.name}_key", "secret": f"{self.project.replace('-', '_')}_key",
+                                      "pass-to-parent": self.passes}]  # fmt: skip
         if self.checkout:
-            said |= {"override-checkout": self.checkout}
-            said["required-projects"] = [{"name": "ops", "override-checkout": self.checkout}]
-        return said
+            attributes |= {"override-checkout": self.checkout}
+            attributes["required-projects"] = [{"name": "ops", "override-checkout": self.checkout}]
+        return attributes
 
 
 roles = st.lists(st.tuples(st.sampled_from(PROJECTS), st.sampled_from(["", "tools", "../up"])), max_size=3).map(tuple)
@@ -103,11 +105,11 @@ class Oracle:
         trusted = job.project in CONFIG
         own = [] if attaching else [(job.project, IMPLICIT[job.project], True)]
         for zuul, name in job.roles:
-            asked = (zuul, name or zuul, False)
+            role = (zuul, name or zuul, False)
             if (zuul, IMPLICIT[zuul], True) in own:
-                own[own.index((zuul, IMPLICIT[zuul], True))] = asked
-            if asked not in own:
-                own.append(asked)
+                own[own.index((zuul, IMPLICIT[zuul], True))] = role
+            if role not in own:
+                own.append(role)
         for of in (True, False) if trusted else (False,):
             self.lists[of] = self._added(self.lists[of], own)
         secrets = [(f"{job.name}_key", job.project)] if job.secret and job.phases else []

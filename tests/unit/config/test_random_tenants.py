@@ -194,12 +194,12 @@ SETTINGS = {
 
 @st.composite
 def a_tenant_text(draw: st.DrawFn) -> str:
-    of = {name: f"{name}: {{{said}}}" if (said := draw(found)) else name for name, found in SETTINGS.items()}
-    said = draw(some({"use-nodepool": one_of("false"), "default-parent": one_of("unit", "gone"),
-                      "max-nodes-per-job": one_of("1"), "default-ansible-version": one_of("9")}))  # fmt: skip
+    of = {name: f"{name}: {{{value}}}" if (value := draw(found)) else name for name, found in SETTINGS.items()}
+    settings = draw(some({"use-nodepool": one_of("false"), "default-parent": one_of("unit", "gone"),
+                          "max-nodes-per-job": one_of("1"), "default-ansible-version": one_of("9")}))  # fmt: skip
     projects = f"[{of['app']}, {of['lib']}, site/ansible-role-x]"
     source = f"source: {{forge: {{config-projects: [ops, more], untrusted-projects: {projects}}}}}"
-    return f"- tenant: {{name: acme, {said + ', ' if said else ''}{source}}}"
+    return f"- tenant: {{name: acme, {settings + ', ' if settings else ''}{source}}}"
 
 
 def a_tenant() -> st.SearchStrategy[Tenant]:
@@ -261,10 +261,10 @@ def differs(old: FrozenGraph, new: FrozenGraph) -> None:
     assert there.changed.keys() == back.changed.keys()
     if not old.errors and not new.errors:
         names = [[job.name for job in (*graph.jobs, *graph.reporters)] for graph in (old, new)]
-        kept = [name for name in names[0] if name in names[1]]
+        common = [name for name in names[0] if name in names[1]]
         again = [name for name in names[1] if name in names[0]]
         assert [job["name"] for job in there.new] == [name for name in names[1] if name not in names[0]]
-        assert there.order == (again if kept != again else [])
+        assert there.order == (again if common != again else [])
 
 
 PLAIN_TEXT = (
@@ -286,18 +286,18 @@ def test_what_a_chain_proposes_is_what_it_would_be_anew(acme: Tenant, state: Fil
     chains = [dict[str, str | Mapping[str, str]]()]
     for proposal in chain:
         chains.append({**chains[-1], **proposal})
-    for (ahead, whole), proposal in zip(pairwise(chains), chain, strict=True):
+    for (ahead, proposed), proposal in zip(pairwise(chains), chain, strict=True):
         own = next(iter(proposal))
         name, _, branch = own.partition("@")
         project = acme.find(name)
         assert project is not None
-        used = made.layout(texts(acme, whole))
-        assert essence_of(used) == essence_of(with_untrusted(acme, state, whole, cache))
+        used = made.layout(texts(acme, proposed))
+        assert essence_of(used) == essence_of(with_untrusted(acme, state, proposed, cache))
         for pipeline in (*used.pipelines, "gone"):
-            said = LayoutRequest("", pipeline, project.project, branch or "master", texts=texts(acme, whole),
-                         ahead=texts(acme, ahead))  # fmt: skip
-            found = made.judged(said)
-            assert found == TenantLayouts.of(acme, made.branches, cache).judged(said), "whatever was asked before"
+            request = LayoutRequest("", pipeline, project.project, branch or "master", texts=texts(acme, proposed),
+                                    ahead=texts(acme, ahead))  # fmt: skip
+            found = made.judged(request)
+            assert found == TenantLayouts.of(acme, made.branches, cache).judged(request), "whatever was asked before"
             same_all_the_way(found.graph)
             differs(made.landed.freeze(pipeline, project.project, branch or "master"), found.graph)
 
@@ -305,14 +305,16 @@ def test_what_a_chain_proposes_is_what_it_would_be_anew(acme: Tenant, state: Fil
 def with_untrusted(acme: Tenant, state: Files, files: Files, cache: ParseCache) -> Layout:
     """Build the layout from landed files and the chain's proposals for projects whose proposals take effect."""
     takes = {
-        place: said for place, said in files.items() if place not in CONFIG and is_read(acme, place, proposed=True)
+        place: content
+        for place, content in files.items()
+        if place not in CONFIG and is_read(acme, place, proposed=True)
     }
     return build_layout(acme, branches(acme, {**of_tenant(acme, state), **takes}, cache))
 
 
 def of_tenant(acme: Tenant, state: Files) -> Files:
     """Return landed files that are read."""
-    return {place: said for place, said in landed(state).items() if is_read(acme, place)}
+    return {place: content for place, content in landed(state).items() if is_read(acme, place)}
 
 
 def is_read(acme: Tenant, place: str, *, proposed: bool = False) -> bool:
@@ -328,5 +330,7 @@ def is_read(acme: Tenant, place: str, *, proposed: bool = False) -> bool:
 def essence_of(layout: Layout) -> dict[str, object]:
     """Leave out files that never change before they land."""
     found = essence(layout)
-    kept = {kind: said for kind, said in found["singles"].items() if kind not in ("semaphore", "section", "provider")}
-    return {**found, "singles": kept}
+    singles = {
+        kind: value for kind, value in found["singles"].items() if kind not in ("semaphore", "section", "provider")
+    }
+    return {**found, "singles": singles}

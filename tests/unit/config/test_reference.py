@@ -20,8 +20,8 @@ FILES = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in so
 
 
 def test_every_name_of_an_error_is_on_the_page_and_has_a_case_with_its_place() -> None:
-    told = {str(line).split(" | ")[0] for found in FILES.values() for case in found for line in _errors(case)}
-    assert told == set(ERRORS)
+    names = {str(line).split(" | ")[0] for found in FILES.values() for case in found for line in _errors(case)}
+    assert names == set(ERRORS)
     assert all(f"| {name}" in page() for name in ERRORS)
 
 
@@ -45,8 +45,8 @@ def test_each_difference_has_a_case_that_shows_it() -> None:
 
 def test_keys_that_are_headgate_s_own_are_on_the_page_of_differences() -> None:
     """Keys of drivers that Zuul does not have are listed with the driver."""
-    said = [*DIALECTS.values()]
-    tables = [JOB, PIPELINE, TENANT, *(one.reporter for one in said), *(forms(one.require) for one in said)]
+    dialects = [*DIALECTS.values()]
+    tables = [JOB, PIPELINE, TENANT, *(one.reporter for one in dialects), *(forms(one.require) for one in dialects)]
     own = {name for table in tables for name, key in table.items() if key.note.endswith("not in Zuul")}
     assert own >= {"image", "reuse", "rerun-only-failed", "committer-score"}
     assert [name for name in (*own, "land", "labels") if f"`{name}" not in differences.page()] == []

@@ -25,8 +25,8 @@ def gate_of(check: Any = "success", *, key: str = "require", tests: str = "unit"
 def word(play: Play, name: str, result: str = "success", pipeline: str = "check", **other: str) -> None:
     """Record the result of the pipeline, without an event."""
     change_state = play.change_states[play._key(name)]
-    said = PipelineCheck(other.get("tenant", "t"), pipeline, other.get("commit", change_state.change.commit), result)
-    play.change_states[change_state.change.key] = replace(change_state, checks=(*change_state.checks, said))
+    check = PipelineCheck(other.get("tenant", "t"), pipeline, other.get("commit", change_state.change.commit), result)
+    play.change_states[change_state.change.key] = replace(change_state, checks=(*change_state.checks, check))
 
 
 def says(play: Play, name: str, result: str) -> None:
@@ -45,8 +45,8 @@ def test_what_check_has_not_passed_does_not_come_in_in_whichever_order() -> None
     play = gate_of()
     play.approve("A")
     assert play.queue == [] and play.ended == {}
-    (told,) = play.reports
-    assert "the pipeline check has not reported success on this patchset" in told.work.note
+    (report,) = play.reports
+    assert "the pipeline check has not reported success on this patchset" in report.work.note
     word(play, "A", "failure")
     again(play, "A")
     assert play.queue == []

@@ -129,7 +129,7 @@ def test_a_newer_patchset_takes_the_place_of_one_that_waits() -> None:
 
 
 def test_a_closed_pipeline_outranks_one_of_its_queues() -> None:
-    one, whole = Closing("gate", "shared", "one"), Closing("gate", "", "all")
-    assert closing_of((one, whole), "gate", "shared") is whole
+    one, entire = Closing("gate", "shared", "one"), Closing("gate", "", "all")
+    assert closing_of((one, entire), "gate", "shared") is entire
     assert closing_of((one,), "gate", "other") is None and closing_of((one,), "check", "shared") is None
     assert closing_of((Closing(""),), "check", "any") == Closing(""), "what cannot be read closes everything"

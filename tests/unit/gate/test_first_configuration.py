@@ -44,8 +44,10 @@ def test_what_brings_no_jobs_leaves_without_a_word_and_the_window_stays() -> Non
     play.approve("B")
     assert play.queue == [], "what does not touch the configuration is not let in"
     play.propose(play.change("A", files=("zuul.yaml",)))
-    told = {kind: names for kind, names in play.pipeline.reporters.items() if kind != "no-jobs"} | {"enqueue": ("git",)}
-    play.pipeline = replace(play.pipeline, supercedes=("check",), reporters=told)
+    reporters = {kind: names for kind, names in play.pipeline.reporters.items() if kind != "no-jobs"} | {
+        "enqueue": ("git",)
+    }
+    play.pipeline = replace(play.pipeline, supercedes=("check",), reporters=reporters)
     play.approve("A")
     play.merges()
     assert play.ended == {"A": "NO_JOBS"} and play.reports == [] and play.superseded == []

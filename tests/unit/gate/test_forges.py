@@ -207,8 +207,8 @@ def test_what_needs_a_change_at_another_forge_is_tested_once_more_when_that_is_p
 
     def proposed(change: Change) -> None:
         play.change_states[change.key] = ChangeState(change)
-        said = words[change.connection]
-        play.act(TriggerEvent(EventKind.PROPOSED, change, f"e{play._clock}", fresh=True, happening=said))
+        happening = words[change.connection]
+        play.act(TriggerEvent(EventKind.PROPOSED, change, f"e{play._clock}", fresh=True, happening=happening))
 
     first = replace(pull("A", 1), connection=needed, project=f"{needed}/api")
     other = replace(pull("B", 2), connection=({*words} - {needed}).pop(), needs=(first.key,))

@@ -163,5 +163,5 @@ def test_people_are_named() -> None:
     assert credit(change_state) == "Proposed by grace; approved by heinz."
     assert credit(ChangeState(change)) == ""
     assert [word.who for word in counted(change_state, {})] == ["heinz"]
-    told = lacking(change_state, {"count": 2, "of": ["x", "heinz"], "newer-than": "2d"})
-    assert told == "p/master/A needs 2 approvals of x, heinz, not older than 2d, and has 1 (heinz)"
+    text = lacking(change_state, {"count": 2, "of": ["x", "heinz"], "newer-than": "2d"})
+    assert text == "p/master/A needs 2 approvals of x, heinz, not older than 2d, and has 1 (heinz)"

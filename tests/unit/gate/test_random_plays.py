@@ -92,21 +92,21 @@ class Improvised:
         assert {_name(action) for action in second} <= names, f"{event} asks twice"
 
     def _is_settled(self) -> None:
-        asked = list[Action]()
-        again = settle(self.play.state, self.play.world, asked)
+        actions = list[Action]()
+        again = settle(self.play.state, self.play.world, actions)
         self.settled = not unfinished(list(self.play.actions))
         if self.settled:
-            assert (again, asked) == (self.play.state, []), "what is settled is not settled"
+            assert (again, actions) == (self.play.state, []), "what is settled is not settled"
 
     def _looks_only_at_what_moved(self, *events: Event) -> None:
         """Update the facts first, as the gate does before it relies on its decisions."""
         play, states = self.play, []
         before = settle(play.state, play.world, [])
         for idle in (never_idle, idle_since(before)):
-            asked, state = list[Action](), before
+            actions, state = list[Action](), before
             for event in events:
-                state = absorb(state, event, play.world, asked)  # type: ignore[arg-type]  # a state
-            states.append((settle(state, play.world, asked, idle), asked))
+                state = absorb(state, event, play.world, actions)  # type: ignore[arg-type]  # a state
+            states.append((settle(state, play.world, actions, idle), actions))
         assert states[0] == states[1], "a queue that was not looked at had something to do"
 
     # --- what may happen

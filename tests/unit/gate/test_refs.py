@@ -54,20 +54,20 @@ def test_a_tag_is_tested_as_it_is_and_its_result_is_reported() -> None:
     assert spec.zuul.keys().isdisjoint({"branch", "oldrev", "change", "patchset"})
     play.passes("")
     assert play.ended == {"": "SUCCESS"} and refs(play) == []
-    told = [report.work for report in play.reports]
-    assert [(one.change.ref, one.note.split(".")[0]) for one in told] == [
+    works = [report.work for report in play.reports]
+    assert [(one.change.ref, one.note.split(".")[0]) for one in works] == [
         (TAG, "Starting release jobs"),
         (TAG, "Build succeeded"),
     ]
 
 
 def test_the_branches_that_contain_it_are_requested_with_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, real = list[LayoutRequest](), PlayLayouts.judged
-    monkeypatch.setattr(PlayLayouts, "judged", lambda layouts, of: asked.append(of) or real(layouts, of))
+    requests, real = list[LayoutRequest](), PlayLayouts.judged
+    monkeypatch.setattr(PlayLayouts, "judged", lambda layouts, of: requests.append(of) or real(layouts, of))
     play = release()
     play.act(Enqueue(update("git", "p", TAG, "", ONE), "e", by_hand=ByHand({"where": "there"})))
     prepared(play, "master", "stable")
-    assert [(one.ref, one.containing, one.parameters) for one in asked] == [
+    assert [(one.ref, one.containing, one.parameters) for one in requests] == [
         (TAG, ("master", "stable"), {"where": "there"})
     ]
 
@@ -83,8 +83,8 @@ def test_filters_name_refs_and_deletions_start_nothing_unless_wanted() -> None:
     assert refs(wanting) == [(TAG, ZEROS)]
     work = prepared(wanting)
     assert work.at is not None and (work.at.commit, work.at.old_commit) == (ZEROS, ONE)
-    said = wanting.running_spec("", "unit").zuul
-    assert "newrev" not in said and (said["oldrev"], said["commit_id"]) == (ONE, ONE)
+    variables = wanting.running_spec("", "unit").zuul
+    assert "newrev" not in variables and (variables["oldrev"], variables["commit_id"]) == (ONE, ONE)
 
 
 def test_a_filter_of_branches_never_means_a_tag() -> None:
@@ -152,7 +152,7 @@ def test_a_change_that_was_merged_starts_a_pipeline_and_is_not_merged_again() ->
     play.event(EventKind.MERGED, change)
     work = prepared(play)
     assert (work.chain, work.at, work.landed) == ((), None, change.commit)
-    said = play.running_spec("A", "unit").zuul
-    assert (said["change"], said["topic"], said["branch"]) == ("A", "A", "master")
+    variables = play.running_spec("A", "unit").zuul
+    assert (variables["change"], variables["topic"], variables["branch"]) == ("A", "A", "master")
     play.passes("A")
     assert play.ended == {"A": "SUCCESS"} and play.reports[-1].work.change == change

@@ -24,7 +24,7 @@ COMMENTED = ForgeEvent("pull_request", "comment", ANN, ("gate it",))
 def hub(**reports: Any) -> Play:  # as the pipeline says it
     """Play a gate that requires an approval and a label, rejects the label `wip`, and is triggered by labels and
     requests."""
-    said = reports or {"success": {"hub": ({"merge": True},)}, "failure": {"hub": ({"status": "failure"},)}}
+    options = reports or {"success": {"hub": ({"merge": True},)}, "failure": {"hub": ({"status": "failure"},)}}
     play = Play()
     actions = ["labeled", "comment", "opened", "changed", "status"]
     play.pipeline = replace(
@@ -35,8 +35,8 @@ def hub(**reports: Any) -> Play:  # as the pipeline says it
         require_approved=(),
         drivers={"hub": "github"},
         lands=("hub",),
-        reporters={kind: tuple(told) for kind, told in said.items()},
-        reports=said,
+        reporters={kind: tuple(names) for kind, names in options.items()},
+        reports=options,
     )
     return play
 
@@ -125,8 +125,8 @@ def test_an_enqueued_change_is_no_longer_reported_as_refused() -> None:
     deliver(play, change)
     deliver(play, change, votes=(APPROVED,), labels=("gate",))
     assert play.queue == ["A"] and len(notes(play)) == 1
-    (said,) = notes(play, "settled")
-    assert said == f"{change.id} is in gate now."
+    (note,) = notes(play, "settled")
+    assert note == f"{change.id} is in gate now."
     later(play)
     assert len(notes(play, "settled")) == 1 and play.state.refusals == ()
 
@@ -146,8 +146,8 @@ def test_a_change_that_could_be_enqueued_but_is_not_gets_a_report() -> None:
     play.act()
     assert notes(play, "settled") == [], "the event that brings it in may be on its way"
     later(play)
-    (said,) = notes(play, "settled")
-    assert "nothing keeps" in said.lower() and play.queue == []
+    (note,) = notes(play, "settled")
+    assert "nothing keeps" in note.lower() and play.queue == []
     deliver(play, change, COMMENTED)
     assert play.queue == ["A"] and notes(play, "settled")[-1] == f"{change.id} is in gate now."
 

@@ -177,8 +177,8 @@ def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str,
 
 @given(TEXTS, TEXTS)
 def test_addresses_are_joined_without_an_error(base: str, url: str) -> None:
-    whole = joined(base, url)
-    assert whole == "" or checked({"zuul": {"log_url": whole}})
+    address = joined(base, url)
+    assert address == "" or checked({"zuul": {"log_url": address}})
 
 
 @pytest.mark.heavy

@@ -14,7 +14,7 @@ def listening(name: str, event: str, **more: object) -> dict[str, Pipeline]:
     return {name: Pipeline(name=name, manager="independent", triggers=filters)}
 
 
-def heard(play: Play) -> list[tuple[str, str, str]]:
+def events_received(play: Play) -> list[tuple[str, str, str]]:
     """(pipeline, event, change)"""
     return [(pipeline, event.kind.value, event.change.topic) for pipeline, event in play.sent]
 
@@ -29,7 +29,10 @@ def test_a_pipeline_hears_of_what_came_into_another_once() -> None:
     }
     play.approve("A")
     play.merges()
-    assert heard(play) == [("check", "parent-change-enqueued", "A"), ("of-gate", "parent-change-enqueued", "A")]
+    assert events_received(play) == [
+        ("check", "parent-change-enqueued", "A"),
+        ("of-gate", "parent-change-enqueued", "A"),
+    ]
 
 
 def test_a_pipeline_hears_of_what_landed_and_of_nothing_else_that_ended() -> None:
@@ -41,7 +44,7 @@ def test_a_pipeline_hears_of_what_landed_and_of_nothing_else_that_ended() -> Non
     play.passes("A")
     assert play.sent == []
     play.lands("A")
-    assert heard(play) == [("check", "project-change-merged", "A")]
+    assert events_received(play) == [("check", "project-change-merged", "A")]
 
 
 def checking(event: str) -> Play:

@@ -266,8 +266,10 @@ def test_both_drafts_are_known() -> None:
 
 
 def test_an_expression_says_a_filter() -> None:
-    said = parse("type=runm.machine name=web* zone=eu* gpu !reserved 'note=two words' tag:fast !tag:old any:a=1 any:b")
-    assert said == Expression(
+    expression = parse(
+        "type=runm.machine name=web* zone=eu* gpu !reserved 'note=two words' tag:fast !tag:old any:a=1 any:b"
+    )
+    assert expression == Expression(
         types=("runm.machine",),
         name="web",
         name_prefix=True,
@@ -346,10 +348,10 @@ def test_generated_code_is_what_its_definition_says(name: str, made: object, tmp
     out = tmp_path / "set"
     path = f"headgate/inventory/wire/{name}.proto"
     assert protoc.main(["", f"-I{WIRE.parents[2]}", f"--descriptor_set_out={out}", path]) == 0
-    (told,) = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
-    kept = descriptor_pb2.FileDescriptorProto.FromString(made.DESCRIPTOR.serialized_pb)  # type: ignore[attr-defined]
-    for found in (told, kept):
+    (defined,) = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
+    generated = descriptor_pb2.FileDescriptorProto.FromString(made.DESCRIPTOR.serialized_pb)  # type: ignore[attr-defined]
+    for found in (defined, generated):
         for message in found.message_type:
             for field in (*message.field, *(one for nested in message.nested_type for one in nested.field)):
                 field.ClearField("json_name")
-    assert told == kept, "run: make proto"
+    assert defined == generated, "run: make proto"

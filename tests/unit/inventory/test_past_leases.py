@@ -65,8 +65,8 @@ def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[Obj
         ended = {one.id for pair in pairs for one in pair}
         past = [one for one in past if one.id not in ended] + [joined(*pair) for pair in pairs]
     for user in ("ann", "bob"):
-        for whole in (True, False):
-            own = [one for one in past if one.user == user and one.exclusive == whole]
+        for exclusive in (True, False):
+            own = [one for one in past if one.user == user and one.exclusive == exclusive]
             assert all(one.begun_ms < other.ended_ms for one in own for other in own if one.id != other.id)
 
 

@@ -113,10 +113,10 @@ async def test_a_page_costs_the_same_however_many_matches_there_are() -> None:
     costs: dict[str, list[int]] = {name: [] for name in FILTERS}
     for size in (400, SIZE):
         async with a_crowd(size) as (inventory, backend):
-            for name, asked in FILTERS.items():
-                page = await inventory.page(ADMIN, [asked], limit=100)  # facts are cached from now on
+            for name, condition in FILTERS.items():
+                page = await inventory.page(ADMIN, [condition], limit=100)  # facts are cached from now on
                 backend.read = 0
-                page = await inventory.page(ADMIN, [asked], limit=100, token=page.next_token)
+                page = await inventory.page(ADMIN, [condition], limit=100, token=page.next_token)
                 assert len(page.objects) == 100 and page.next_token and not page.bounded, name
                 costs[name].append(backend.read)
     for name, (small, large) in costs.items():
@@ -126,15 +126,15 @@ async def test_a_page_costs_the_same_however_many_matches_there_are() -> None:
 @pytest.mark.heavy
 async def test_pages_are_all_there_is_each_once() -> None:
     async with a_crowd(500) as (inventory, _):
-        for name, asked in FILTERS.items():
+        for name, condition in FILTERS.items():
             found, token = list[str](), ""
             while True:
-                page = await inventory.page(ADMIN, [asked], limit=90, token=token)
+                page = await inventory.page(ADMIN, [condition], limit=90, token=token)
                 found += [one.object.uuid for one in page.objects]
                 token = page.next_token
                 if not token:
                     break
-            assert sorted(found) == sorted(one.uuid for one in map(number, range(500)) if asked.matches(one)), name
+            assert sorted(found) == sorted(one.uuid for one in map(number, range(500)) if condition.matches(one)), name
 
 
 async def test_a_range_of_numbers_comes_in_their_order_as_long_as_they_are_few() -> None:
@@ -324,8 +324,8 @@ async def test_a_question_of_many_terms_is_answered_in_smaller_portions() -> Non
 async def test_a_page_shows_its_moment_whatever_was_changed_by_which_index() -> None:
     async with a_crowd(300) as (inventory, _):
         first = await inventory.page(ADMIN, [wanted("dense")], limit=100)
-        told = {one.object.uuid for one in first.objects}
-        later = [one for one in map(number, range(300)) if one.uuid not in told]
+        shown = {one.object.uuid for one in first.objects}
+        later = [one for one in map(number, range(300)) if one.uuid not in shown]
         caller = Caller("alice", "blue", PARTITIONS[0])
         for n, one in enumerate(later[:40]):
             step = (Remove(one.uuid), Update(one.uuid, set_properties={"dense": "0"}), Update(one.uuid, name=f"z{n}"))

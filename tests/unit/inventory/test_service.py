@@ -347,8 +347,8 @@ async def test_setting_a_definition_again_leaves_one() -> None:
         place = DefinitionScope("runm.provider", PARTITIONS[0])
         for uuid in UUIDS[:2]:
             await world.inventory.admin.set_definition(ADMIN, place, definition(uuid))
-        kept = await world.store.list(world.places.definitions.by_uuid.path)
-        assert len(kept) == 2 and await world.findings() == []  # with the one for every partition
+        entries = await world.store.list(world.places.definitions.by_uuid.path)
+        assert len(entries) == 2 and await world.findings() == []  # with the one for every partition
 
 
 async def test_a_definition_set_by_another_process_applies_to_the_next_commit() -> None:

@@ -122,11 +122,11 @@ def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(th
     after = State(queues=(Queue("q1", "first", (one,)), moved))
     requests = Requests(store, map.merger.places)
     turn = PipelineTurn(map, "a/b", "gate", lambda job: requests, requests, {}, Mirror(store, "/zuul"), 0)
-    kept = {op.path: op for op in writes(PLACE, State(), before)}
+    ops = {op.path: op for op in writes(PLACE, State(), before)}
     for piece in turn.pieces(before, after, [], []):
         for op in piece.ops:
-            kept = {**kept, op.path: op} if isinstance(op, Put) else {p: o for p, o in kept.items() if p != op.path}
-        entries = [Entry(op.path, op.value, 1, 1) for op in kept.values() if isinstance(op, Put)]
+            ops = {**ops, op.path: op} if isinstance(op, Put) else {p: o for p, o in ops.items() if p != op.path}
+        entries = [Entry(op.path, op.value, 1, 1) for op in ops.values() if isinstance(op, Put)]
         loaded = load(PLACE, entries)
         assert loaded.damaged == ()
         assert sorted(item.id for _, item in loaded.state.items()) == ["one", *["three"] * there, "two"]
@@ -140,7 +140,7 @@ def test_a_pipeline_of_more_queues_than_one_entry_can_name(monkeypatch: pytest.M
     monkeypatch.setattr(blob, "INLINE_MAX_BYTES", blob.INLINE_MAX_BYTES // 10)
     monkeypatch.setattr(blob, "PIECE_SIZE_BYTES", blob.PIECE_SIZE_BYTES // 10)
     monkeypatch.setattr(pipeline_state, "MANY", pipeline_state.MANY // 10)
-    kept, before = dict[str, Entry](), State()
+    entries, before = dict[str, Entry](), State()
     for count in (4_500, 4_499, 7):
         after = State(queues=tuple(Queue(derived("queue", str(n)), "p", dynamic=True) for n in range(count)))
         commits = packed(TurnPart([op]) for op in writes(PLACE, before, after))
@@ -148,13 +148,13 @@ def test_a_pipeline_of_more_queues_than_one_entry_can_name(monkeypatch: pytest.M
             check_commit(commit.checks, commit.ops)
             for op in commit.ops:
                 if isinstance(op, Put):
-                    kept[op.path] = Entry(op.path, op.value, 1, 1)
+                    entries[op.path] = Entry(op.path, op.value, 1, 1)
                 else:
                     assert isinstance(op, Delete)
-                    kept.pop(op.path, None)
-        loaded = load(PLACE, kept.values())
+                    entries.pop(op.path, None)
+        loaded = load(PLACE, entries.values())
         assert loaded.state == after and loaded.damaged == ()
-        assert garbage(PLACE, kept.values(), after) == [], "nothing is left of what it was"
+        assert garbage(PLACE, entries.values(), after) == [], "nothing is left of what it was"
         before = after
 
 
@@ -167,10 +167,10 @@ def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
         return Open(entry, Request(id, state="running"), locked=True, places=requests.places)
 
     builds = [f"b{number}" for number in range(3 * OPS_MAX)]
-    told = {id: runs(id) for id in builds}
-    turn = PipelineTurn(map, "a/b", "gate", lambda job: requests, requests, told, Mirror(store, "/zuul"), 0)
-    asked = [Cancel(id, build=True) for id in builds]
-    commits = packed(turn.pieces(State(), State(), asked, []))
+    waits = {id: runs(id) for id in builds}
+    turn = PipelineTurn(map, "a/b", "gate", lambda job: requests, requests, waits, Mirror(store, "/zuul"), 0)
+    actions = [Cancel(id, build=True) for id in builds]
+    commits = packed(turn.pieces(State(), State(), actions, []))
     for commit in commits:
         check_commit(commit.checks, commit.ops)
     assert [op.path for commit in commits for op in commit.ops] == [f"{requests.places.requests}/{id}" for id in builds]

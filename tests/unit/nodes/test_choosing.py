@@ -26,8 +26,14 @@ def provider(name: str, *labels: str | FlatLabel, instances: float = 9.0, connec
 
 
 def node(id: str, provider: str, name: str, state: str = "ready", **more: Any) -> MadeNode:
-    said = {"label": {}, "image": {}, "flavor": {}, "provider": {}}
-    own: dict[str, Any] = {"connection": provider, "uses": {"instances": 1.0}, "digest": name, "settings": said, **more}
+    settings = {"label": {}, "image": {}, "flavor": {}, "provider": {}}
+    own: dict[str, Any] = {
+        "connection": provider,
+        "uses": {"instances": 1.0},
+        "digest": name,
+        "settings": settings,
+        **more,
+    }
     return MadeNode(id=id, provider=provider, label=name, state=state, **own)
 
 
@@ -172,12 +178,12 @@ def test_of_two_half_served_requests_the_later_one_makes_way() -> None:
 
 def test_impossible_requests_are_reported_with_the_reason() -> None:
     one = [provider("a", "small", label("few", most=1), instances=2)]
-    told = {
+    reasons = {
         ("none",): "no provider of tenant t has the label none",
         ("few", "few"): "2 machines of label few are requested, but only 1 are allowed",
         ("small", "small", "small"): "3 such machines are more than the providers may ever have at a time",
     }
-    for labels, why in told.items():
+    for labels, why in reasons.items():
         assert serve(site(one), request("r", *labels)) == Never(why)
     large = serve(site(one, uses={"small": {"instances": 3.0}}), request("r", "small"))
     assert large == Never("label small: provider a may have 2 instances, but one machine takes 3")

@@ -16,9 +16,9 @@ NOW_MS = 1_000_000
 
 
 def machine(state: str, request: str = "", **settings: Any) -> MadeNode:
-    whole = {"label": {"name": "small", **settings}, "image": {}, "flavor": {}, "provider": {}}
+    every = {"label": {"name": "small", **settings}, "image": {}, "flavor": {}, "provider": {}}
     return MadeNode(
-        id="n", provider="p", connection="c", label="small", state=state, settings=whole, digest="d", request=request,
+        id="n", provider="p", connection="c", label="small", state=state, settings=every, digest="d", request=request,
         node="box" if request else "", requested_ms=NOW_MS - 100_000, since_ms=NOW_MS - 50_000,
     )  # fmt: skip
 

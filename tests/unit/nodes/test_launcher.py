@@ -94,8 +94,8 @@ class Site:
         self.launcher = Launcher(self.context, self.inventory, lambda: self.tenants, {"static": self.provider})
 
     async def machine(self, name: str, *tags: str, site: str = "east", **properties: str) -> None:
-        said = {"provider": "lab", "address": f"{name}.lab", **properties}
-        one = Object(SITES[site], "runm.machine", "lab", _uuid(name), name, said, tags)
+        described = {"provider": "lab", "address": f"{name}.lab", **properties}
+        one = Object(SITES[site], "runm.machine", "lab", _uuid(name), name, described, tags)
         await self.inventory.apply(replace(ROOT, partition=SITES[site]), [Create(one)])
 
     @asynccontextmanager

@@ -73,11 +73,11 @@ async def test_the_reason_place_and_start_of_a_wait_are_reported(site: Site) -> 
         await asyncio.sleep(100)
         waits = [asyncio.ensure_future(_once(site, "debian", build=f"w{n}", project=f"q{n}")) for n in range(2)]
         await asyncio.sleep(10)
-        told = awaited(site.context)
+        texts = awaited(site.context)
         counts = "1 of label debian, taken or reserved for requests that wait longer"
         why = f"limited by the machines of the inventory: {counts}"
-        assert told["w0"] == f"nodes: debian (1 of 2 in line): {why} (since 1970-01-01T00:01:40 UTC)"
-        assert told["w1"].startswith("nodes: debian (2 of 2 in line): ")
+        assert texts["w0"] == f"nodes: debian (1 of 2 in line): {why} (since 1970-01-01T00:01:40 UTC)"
+        assert texts["w1"].startswith("nodes: debian (2 of 2 in line): ")
         moves = site.context.mirror.moves
         await asyncio.sleep(600)
         assert site.context.mirror.moves == moves, "waiting costs nothing"

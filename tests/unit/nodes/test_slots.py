@@ -27,12 +27,12 @@ def packed(slots: int = 3, instances: float = 9.0, **settings: Any) -> FlatProvi
 def machine(of: FlatProvider, *states: str, state: str = SLOT_HOST) -> list[MadeNode]:
     """Return a machine with slots in these states; `state:request` is a slot that a request has."""
     made = new_node(of, of.labels[0], {"instances": 1.0}, {}, "t", None, NOW_MS - 100_000)
-    whole, slots = open_slots(made, made.slots)
-    whole = replace(whole, state=state, external_id="i-1", host={"ansible_host": "192.0.2.1"})
-    found = [whole]
+    host, slots = open_slots(made, made.slots)
+    host = replace(host, state=state, external_id="i-1", host={"ansible_host": "192.0.2.1"})
+    found = [host]
     for slot, one in zip(slots, states, strict=True):
         name, _, owner = one.partition(":")
-        found.append(replace(with_machine(slot, whole), state=name, request=owner, node="n0" if owner else "",
+        found.append(replace(with_machine(slot, host), state=name, request=owner, node="n0" if owner else "",
                              tenant="t", project="red", since_ms=NOW_MS - 50_000))  # fmt: skip
     return found
 
@@ -51,8 +51,8 @@ def test_a_nodeset_is_packed_into_as_few_machines_as_it_needs() -> None:
 
 def test_a_free_slot_is_taken_before_a_machine_is_made_and_never_the_machine_itself() -> None:
     one = packed()
-    whole, first, second, third = machine(one, "in-use:o", "ready", "ready")
-    found = serve(site([one], whole, first, second, third), request("r", *["packed"] * 3))
+    host, first, second, third = machine(one, "in-use:o", "ready", "ready")
+    found = serve(site([one], host, first, second, third), request("r", *["packed"] * 3))
     assert made(found) == [("n2",)] and isinstance(found, NodePlan)
     assert {taken.id for taken, _ in found.take} == {second.id, third.id}
     building = machine(one, "requested", "requested", "requested", state="building")
@@ -120,12 +120,12 @@ def fate(nodes: list[MadeNode], of: MadeNode, *requests: str, order: tuple[str, 
 
 def test_slots_are_ready_with_what_is_known_of_their_machine_once_it_is_there() -> None:
     new = new_node(packed(), packed().labels[0], {"instances": 1.0}, {}, "t", None, NOW_MS)
-    whole, (slot, *_) = open_slots(new, 1)
-    assert fate([whole, slot], slot).state == "requested"
-    there = replace(whole, state=SLOT_HOST, external_id="i-1", host={"ansible_host": "192.0.2.1"}, about={"az": "x"})
+    host, (slot, *_) = open_slots(new, 1)
+    assert fate([host, slot], slot).state == "requested"
+    there = replace(host, state=SLOT_HOST, external_id="i-1", host={"ansible_host": "192.0.2.1"}, about={"az": "x"})
     found = fate([there, slot], slot)
     assert (found.state, found.external_id, found.host, found.about) == ("ready", "i-1", there.host, {"az": "x"})
-    assert (found.slot, found.uses, found.main) == (0, {}, whole.id)
+    assert (found.slot, found.uses, found.main) == (0, {}, host.id)
     assert fate([there], there) == there, "two of its slots are not written down yet"
 
 
@@ -160,12 +160,12 @@ def test_with_a_machine_that_failed_go_the_slots_that_no_build_has() -> None:
 
 
 def test_what_somebody_wants_of_a_machine_is_wanted_of_each_slot() -> None:
-    whole, busy, free, _ = several = machine(packed(), "in-use:r", "ready", "ready")
-    order = whole.id, NodeOrder("hold", "look", hold_s=60)
+    host, busy, free, _ = several = machine(packed(), "in-use:r", "ready", "ready")
+    order = host.id, NodeOrder("hold", "look", hold_s=60)
     assert fate(several, busy, "r", order=order).state == "in-use"
     held = fate(several, free, "r", order=order)
     assert (held.state, held.until_ms) == ("hold", NOW_MS + 60_000)
-    assert fate([whole, busy, held], held, "r", order=order) == held, "its time does not begin anew"
+    assert fate([host, busy, held], held, "r", order=order) == held, "its time does not begin anew"
     assert fate(several, busy, order=order).state == "hold"
 
 
@@ -177,6 +177,6 @@ def test_what_a_machine_takes_is_counted_for_who_is_ahead_as_long_as_a_slot_is_h
 
 
 def test_parts_of_a_machine_add_up_to_what_there_is_room_for() -> None:
-    kept = ReservedRoom({"cores": 0.3}, wanted={"cores": 0.1}, behind={"cores": 0.1})
-    assert kept.leaves({"cores": 0.1}, {}), "of three thirds the last is left, whatever they come to in binary"
-    assert not kept.leaves({"cores": 0.11}, {})
+    room = ReservedRoom({"cores": 0.3}, wanted={"cores": 0.1}, behind={"cores": 0.1})
+    assert room.leaves({"cores": 0.1}, {}), "of three thirds the last is left, whatever they come to in binary"
+    assert not room.leaves({"cores": 0.11}, {})

@@ -46,8 +46,8 @@ def test_who_gets_no_further_gives_back_what_it_has_and_asks_again_ever_later() 
 
 
 def test_two_who_wait_for_each_other_give_up_at_different_times() -> None:
-    kept = {until_given_back(NodeWait(f"r{number}"), 1, NOW_MS)[1] // 10 for number in range(20)}
-    assert len(kept) > 10
+    moments = {until_given_back(NodeWait(f"r{number}"), 1, NOW_MS)[1] // 10 for number in range(20)}
+    assert len(moments) > 10
 
 
 def test_who_gets_further_keeps_what_it_has_and_other_waits_count_for_nothing() -> None:
@@ -149,10 +149,12 @@ def test_who_waits_waits_where_idle_machines_alone_are_in_its_way() -> None:
     )
     slots = [provider("a", "small", instances=1), packed(slots=2, instances=1)]
     slots = [slots[0], structs.replace(slots[1], name="b")]
-    whole = [structs.replace(one, provider="b") for one in machine(packed(slots=2), "ready", "ready")]
-    found = serve(site(slots, busy[0], *whole), request("r", "small"), NodeWait("r", at="a"))
+    others = [structs.replace(one, provider="b") for one in machine(packed(slots=2), "ready", "ready")]
+    found = serve(site(slots, busy[0], *others), request("r", "small"), NodeWait("r", at="a"))
     assert (
-        isinstance(found, Later) and found.at == "b" and {one.id for one in found.idle} == {one.id for one in whole[1:]}
+        isinstance(found, Later)
+        and found.at == "b"
+        and {one.id for one in found.idle} == {one.id for one in others[1:]}
     )
 
 
@@ -166,11 +168,11 @@ def test_where_a_cloud_had_no_room_one_request_at_a_time_tries() -> None:
     assert where(choosing.serve(first, None)) == ["make n0 at a", "make n1 at a"]
     assert choosing.serve(request("r2", "small"), None) == later
     assert isinstance(choosing.serve(request("r3", "large"), None), NodePlan), "elsewhere there is no such doubt"
-    asked = node("x", "a", "small", "building", request="r1")
-    assert serve(replace(tight, nodes=[asked]), request("r2", "small")) == later
-    known = structs.replace(asked, driver={"server": "s-1"})
+    building = node("x", "a", "small", "building", request="r1")
+    assert serve(replace(tight, nodes=[building]), request("r2", "small")) == later
+    known = structs.replace(building, driver={"server": "s-1"})
     assert isinstance(serve(replace(tight, nodes=[known]), request("r2", "small")), NodePlan)
-    assert where(serve(replace(tight, nodes=[asked, node("y", "a", "small")]), request("r2", "small"))) == [
+    assert where(serve(replace(tight, nodes=[building, node("y", "a", "small")]), request("r2", "small"))) == [
         "take y as n0"
     ]
 

@@ -30,7 +30,7 @@ def test_updated_change_by_change_it_equals_a_rebuilt_one(steps: list[tuple[str,
         requests, mirror, claims = Requests(store, PLACES), Mirror(store, "/q"), list[Claim]()
         mirroring = asyncio.ensure_future(mirror.run())
         await mirror.ready()
-        kept, served = Backlog(requests, mirror), list[Request]()
+        backlog, served = Backlog(requests, mirror), list[Request]()
         async with store.session("worker") as session:
             for n, (step, which) in enumerate(steps):
                 if step == "submit":
@@ -38,27 +38,27 @@ def test_updated_change_by_change_it_equals_a_rebuilt_one(steps: list[tuple[str,
                     request = Request(f"r{n}", precedence=100 + which // 3, meta=meta)
                     await store.commit([], requests.submit(request, b"{}"))
                 elif step == "claim":
-                    kept.look()
-                    found = list(line([kept]))[which : which + 1]
+                    backlog.look()
+                    found = list(line([backlog]))[which : which + 1]
                     taken = [await requests.claim(f, session, Owner(component=f"c{which}")) for f in found]
                     claims += [claim for claim in taken if claim is not None]
                     served += [claim.request for claim in taken if claim is not None]
                     await asyncio.sleep(0.01)
-                    kept.look()
+                    backlog.look()
                 elif step == "look":
-                    kept.look()
+                    backlog.look()
                 elif claims and step == "release":
                     await claims.pop().release()
                 elif claims:
                     await claims.pop().complete([])
                 await asyncio.sleep(0.01)
-            kept.look()
+            backlog.look()
             anew = Backlog(requests, mirror)
             anew.look()
-            assert set(_ids(line([kept]))) == set(_ids(line([anew]))) and +kept.held == +anew.held
-            assert _ids(line([kept])) == _one_at_a_time(requests.open(mirror), served)
+            assert set(_ids(line([backlog]))) == set(_ids(line([anew]))) and +backlog.held == +anew.held
+            assert _ids(line([backlog])) == _one_at_a_time(requests.open(mirror), served)
             assert _ids(line([anew])) == _one_at_a_time(requests.open(mirror), [])
-            assert +kept.held == Counter(claim.request.owner.component for claim in claims)
+            assert +backlog.held == Counter(claim.request.owner.component for claim in claims)
         mirroring.cancel()
 
     run_virtual(play())

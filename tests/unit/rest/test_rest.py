@@ -383,8 +383,8 @@ async def followed(path: str, *messages: dict[str, Any]) -> list[dict[str, Any]]
 
 
 async def test_a_websocket_takes_text_and_bytes_until_it_is_gone() -> None:
-    said = [{"type": "websocket.receive", "text": "a"}, {"type": "websocket.receive", "bytes": b"b\xff"}]
-    assert [one.get("text") for one in await followed("/socket/x", *said)] == [None, "a", "b\ufffd"]
+    messages = [{"type": "websocket.receive", "text": "a"}, {"type": "websocket.receive", "bytes": b"b\xff"}]
+    assert [one.get("text") for one in await followed("/socket/x", *messages)] == [None, "a", "b\ufffd"]
 
 
 @pytest.mark.parametrize(
@@ -441,5 +441,5 @@ def test_a_query_has_each_value_in_its_order_and_the_first_alone_by_name(pairs: 
     st.binary(max_size=20),
 )
 def test_nothing_that_is_sent_is_a_fault_of_ours(method: str, words: list[str], body: bytes, query: bytes) -> None:
-    told = asyncio.run(answer_to(application(answers=HANDLERS), method, f"/{'/'.join(words)}", body, query=query))
-    assert told.status in (200, 201, 204, 400, 404, 405)
+    answer = asyncio.run(answer_to(application(answers=HANDLERS), method, f"/{'/'.join(words)}", body, query=query))
+    assert answer.status in (200, 201, 204, 400, 404, 405)

@@ -24,12 +24,12 @@ def written(*actions: Cancel | Merge, there: bool = False) -> list[Op]:
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: 0)
     merges = context.merges
-    told = {}
+    opened = {}
     if there:
         before = merges.submit(Request("m"), b"{}")[-1]
         assert isinstance(before, Put)
-        told = {"m": Open(Entry(before.path, before.value, version=1, born=1), Request("m"), False, merges.places)}
-    turn = PipelineTurn(context.map, "t", "gate", lambda job: context.builds, merges, told, context.mirror, 0)
+        opened = {"m": Open(Entry(before.path, before.value, version=1, born=1), Request("m"), False, merges.places)}
+    turn = PipelineTurn(context.map, "t", "gate", lambda job: context.builds, merges, opened, context.mirror, 0)
     return [op for piece in turn.pieces(State(), State(), actions, []) for op in piece.ops]
 
 
@@ -71,14 +71,14 @@ def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
 
 
 def test_what_was_only_looked_up_is_new_to_its_connection() -> None:
-    seen, heard = (ChangeState(Change("hub", "p", "master", commit=c, number=c), looked_up=c == "2") for c in "12")
+    seen, looked_up = (ChangeState(Change("hub", "p", "master", commit=c, number=c), looked_up=c == "2") for c in "12")
 
     class Both(ChangeStates):
         def __init__(self) -> None:
             """Two changes, of which one was looked up."""
 
         def now(self) -> dict[str, ChangeState]:
-            return {one.change.key: one for one in (seen, heard)}
+            return {one.change.key: one for one in (seen, looked_up)}
 
     known = _Known(Both())
-    assert dict(known) == {seen.change.key: seen} and len(known) == 1 and known.get(heard.change.key) is None
+    assert dict(known) == {seen.change.key: seen} and len(known) == 1 and known.get(looked_up.change.key) is None

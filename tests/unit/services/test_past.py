@@ -92,10 +92,10 @@ def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
         past.look()
         assert past.of(CHANGE) is None, "what a turn did not ask for is asked anew: it may be another then"
 
-    kept = History("SUCCESS")
-    looked(kept, body)
-    (asked,) = kept.queries
-    assert asked.equal["patchset"] == ("a" * 40,) and asked.unequal == {"result": ("DEQUEUED",)}
+    history = History("SUCCESS")
+    looked(history, body)
+    (query,) = history.queries
+    assert query.equal["patchset"] == ("a" * 40,) and query.unequal == {"result": ("DEQUEUED",)}
 
 
 def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
@@ -121,9 +121,9 @@ def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
         assert found is not None
         assert (found.builds["image"].work, found.builds["image"].log_url) == ("digest", "http://l")
 
-    kept = History("SUCCESS")
-    looked(kept, body)
-    assert kept.queries == []
+    history = History("SUCCESS")
+    looked(history, body)
+    assert history.queries == []
 
 
 def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> None:
@@ -135,9 +135,9 @@ def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> N
         assert await answer(past) == (["image"], ["SUCCESS"])
         assert (past.away, past.answered, stirred) == (False, 2, ["now", "now"])
 
-    kept = History("SUCCESS", away=3)
-    looked(kept, body)
-    assert len(kept.queries) == 4
+    history = History("SUCCESS", away=3)
+    looked(history, body)
+    assert len(history.queries) == 4
 
 
 def test_of_what_was_never_tested_nothing_is_known() -> None:

@@ -80,8 +80,8 @@ async def watched(place: Place, name: str) -> None:
         lock(place.store, session, branches.lock.path).hold() as guard,
     ):
         heads = branches.data.encode(BranchCache({"p": {"refs/heads/master": "1"}}))
-        told = MAP.events.connection(name).events.stream.append(event)
-        await place.store.commit([], [Put(f"{branches.data.path}", heads), *told], guards=[guard])
+        ops = MAP.events.connection(name).events.stream.append(event)
+        await place.store.commit([], [Put(f"{branches.data.path}", heads), *ops], guards=[guard])
 
 
 def test_what_is_known_of_a_connection_goes_an_hour_after_it_does() -> None:
@@ -171,8 +171,8 @@ def test_a_semaphore_is_taken_from_buildsets_and_pipelines_that_are_gone_alone()
             own = MAP.locks.pipeline("t").pipeline("gate").path
             async with place.store.session("s") as session, lock(place.store, session, own).hold() as guard:
                 old = pipeline.item("i").buildset("old").repo_state.path  # whose builds continue
-                kept = [pipeline.record.path, pipeline.item("i").buildset("b").record.path, old]
-                await place.store.commit([], [Put(path, b"{}") for path in kept], guards=[guard])
+                spared = [pipeline.record.path, pipeline.item("i").buildset("b").record.path, old]
+                await place.store.commit([], [Put(path, b"{}") for path in spared], guards=[guard])
             here, gone = (
                 SemaphoreHolder("gate", "b", "j", tenant="t"),
                 SemaphoreHolder("gate", "other", "j", tenant="t"),

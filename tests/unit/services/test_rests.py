@@ -30,15 +30,15 @@ def project(name: str, connection: str = "git") -> TenantProject:
 
 
 def test_nothing_is_worked_out_again_until_the_file_changes(monkeypatch: Any) -> None:
-    asked = list[int]()
-    monkeypatch.setattr(module, "readers", lambda tenants: asked.append(1) or readers(tenants))
+    calls = list[int]()
+    monkeypatch.setattr(module, "readers", lambda tenants: calls.append(1) or readers(tenants))
     tenancy = Tenancy(tenant("a", project("one"), project("two")), tenant("b", project("one"), project("far", "hub")))
     runs = Scheduler(cast(Any, None), cast(Any, tenancy), {}, cast(Any, None))
     first = runs._rights()
-    assert all(runs._rights() is first for _ in range(1_000)) and len(asked) == 1
+    assert all(runs._rights() is first for _ in range(1_000)) and len(calls) == 1
     assert first.followed == {"a": {"git/one", "git/two"}, "b": {"git/one", "hub/far"}}
     assert first.sources("hub").keys() == {"hub/far"} and first.sources("git").keys() == {"git/one", "git/two"}
     assert first.readings("b").keys() == {"git/one", "hub/far"} and first.readings("b") is first.readings("b")
     tenancy.known["b"] = tenant("b", project("two"))
     assert runs._rights() is not first and runs._rights().followed["b"] == {"git/two"}
-    assert len(asked) == 2
+    assert len(calls) == 2

@@ -77,8 +77,8 @@ class Repositories:
 
     def read(self) -> list[str]:
         """Return the reads since the last call."""
-        asked, self.requested = sorted(self.requested), []
-        return asked
+        paths, self.requested = sorted(self.requested), []
+        return paths
 
 
 @dataclass

@@ -206,10 +206,10 @@ def test_whatever_happens_it_says_the_same_as_one_made_from_nothing_and_tags_tel
     for _ in range(STEPS):
         for _ in range(chance.randrange(3)):
             moved(chance, played)
-        kept = status_of(played.shown(shaper))
+        updated = status_of(played.shown(shaper))
         fresh = status_of(played.shown(PipelineShaper("example", "gate")))
-        assert kept == fresh and waiting(kept) == expected(played)
-        encoded = encoder.encoded(kept)
+        assert updated == fresh and waiting(updated) == expected(played)
+        encoded = encoder.encoded(updated)
         assert encoded == StatusEncoder().encoded(fresh)
         assert assembled(encoded) == json.loads(msgspec.json.encode(fresh))
         assert tags.setdefault(encoded.tag, fresh) == fresh

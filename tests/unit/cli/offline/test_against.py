@@ -262,9 +262,9 @@ def test_one_difference_of_many_graphs_is_reported_once(compare):
     shown = unstyled("\n".join(as_text(found, "https://zuul.example", 30)))
     assert shown.count("unit.timeout") == 1 and "acme: check of app@master, acme: gate of app@master" in shown
     assert "6 job graphs of 3 branches and 4 jobs compared with https://zuul.example: 2 graphs differ" in shown
-    whole = as_json(found)
-    assert whole["graphs"] == 6 and [one["pipeline"] for one in whole["differing"]] == ["check", "gate"]
-    assert whole["differing"][0]["differences"] == [{"path": "unit.timeout", "ours": 600, "theirs": 60}]
+    output = as_json(found)
+    assert output["graphs"] == 6 and [one["pipeline"] for one in output["differing"]] == ["check", "gate"]
+    assert output["differing"][0]["differences"] == [{"path": "unit.timeout", "ours": 600, "theirs": 60}]
 
 
 def test_a_server_that_is_not_there_is_bad_usage(offline):
@@ -321,9 +321,9 @@ def test_a_branch_unknown_to_the_server_is_reported_and_not_compared(compare):
     found, _ = compare({**ANSWERS, STABLE_JOBS: 404, GATE_JOBS: 404}, more=more)
     assert (differences(found), len(found.graphs)) == ([], 6)
     assert apart(found) == [("hub/app", "stable", "the server does not know it: no")]
-    said = unstyled("\n".join(as_text(found, "there", 30)))
-    assert "not compared  acme: hub/app@stable\n    the server does not know it: no" in said
-    assert said.endswith("all are the same; 1 not compared, see above")
+    output = unstyled("\n".join(as_text(found, "there", 30)))
+    assert "not compared  acme: hub/app@stable\n    the server does not know it: no" in output
+    assert output.endswith("all are the same; 1 not compared, see above")
     assert as_json(found)["not_compared"] == [
         {"tenant": "acme", "project": "hub/app", "branch": "stable", "why": "the server does not know it: no"}
     ]

@@ -35,9 +35,11 @@ def scratch() -> Iterator[Iterator[Path]]:
 def write(root: Path, files: Files) -> Path:
     """Make a repository for each project in the configuration, with a branch for each of its places."""
     projects: dict[str, dict[str, Mapping[str, str]]] = {}
-    for place, said in files.items():
+    for place, content in files.items():
         name, _, branch = place.partition("@")
-        projects.setdefault(name, {})[branch or "master"] = {"zuul.yaml": said} if isinstance(said, str) else said
+        projects.setdefault(name, {})[branch or "master"] = (
+            {"zuul.yaml": content} if isinstance(content, str) else content
+        )
     for name, branches in projects.items():
         repository = pygit2.init_repository(str(root / "forge" / name), bare=True, initial_head="master")
         for branch, texts in branches.items():
@@ -93,18 +95,18 @@ def test_commands_end_well_and_tell_what_is_new(
     scratch: Iterator[Path], tenant: str, state: Files, chain: list[Files]
 ) -> None:
     root = next(scratch)
-    proposed = {place: said for proposal in chain for place, said in proposal.items()}
+    proposed = {place: content for proposal in chain for place, content in proposal.items()}
     state = {**dict.fromkeys(("more", "app", "lib", "site/ansible-role-x"), ""), **state}  # all have a repository
     before = write(root / "before", landed(state))
     after = write(root / "after", landed({**state, **proposed}))
     (root / "tenants.yaml").write_text(tenant)
 
     old, new = (wrong(run(root, repos, "check")) for repos in (before, after))
-    told = wrong(run(root, after, "check", "--new-since", str(before)))
-    assert new - old <= told <= new
+    errors = wrong(run(root, after, "check", "--new-since", str(before)))
+    assert new - old <= errors <= new
     assert wrong(run(root, after, "check", "--new-since", str(after))) == set()
 
-    here = {place: said for place, said in proposed.items() if "@" not in place}
+    here = {place: content for place, content in proposed.items() if "@" not in place}
     if not here:
         return
     own = here.get("ops")
@@ -113,7 +115,9 @@ def test_commands_end_well_and_tell_what_is_new(
     overlay = write(root / "overlay", here)
     shown = run(root, before, "freeze", "--diff", str(overlay))["acme"]["graphs"]
     changed = {(graph["pipeline"], graph["project"], graph["branch"]) for graph in shown}
-    master = write(root / "master", landed({**state, **{p: said for p, said in proposed.items() if "@" not in p}}))
+    master = write(
+        root / "master", landed({**state, **{p: content for p, content in proposed.items() if "@" not in p}})
+    )
     frozen = [graphs(run(root, repos, "freeze", "--all")) for repos in (before, master)]
     differing = {key for key in (frozen[0] | frozen[1]) if frozen[0].get(key) != frozen[1].get(key)}
     assert differing <= changed

@@ -123,7 +123,7 @@ def test_an_editor_is_served(offline):
         client.tell("initialized")
         document = {"uri": uri, "languageId": "yaml", "version": 1, "text": text}
         client.tell("textDocument/didOpen", textDocument=document)
-        found = client.heard("textDocument/publishDiagnostics")
+        found = client.notification("textDocument/publishDiagnostics")
         (problem,) = found["diagnostics"]
         assert found["uri"] == uri and problem["code"] == "Nodeset Not Found" and problem["source"] == "headgate"
         start = text.splitlines()[1].index("smal") + 1  # the emoji counts as two units
@@ -133,7 +133,7 @@ def test_an_editor_is_served(offline):
         }
         fixed = {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": APP}]}
         client.tell("textDocument/didChange", **fixed)
-        while client.heard("textDocument/publishDiagnostics")["diagnostics"]:
+        while client.notification("textDocument/publishDiagnostics")["diagnostics"]:
             pass
         at = {"textDocument": {"uri": uri}, "position": {"line": 1, "character": 46}}
         (place,) = client.ask("textDocument/definition", **at)
@@ -177,7 +177,7 @@ class Client:
         assert "error" not in message, message
         return message["result"]
 
-    def heard(self, method):
+    def notification(self, method):
         while True:
             message = self._waiting.pop(0) if self._waiting else self._read()
             if message.get("method") == method:

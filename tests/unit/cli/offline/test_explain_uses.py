@@ -29,8 +29,8 @@ def test_what_would_break_is_what_does_break(offline):
     """Return what `check` reports after the job is really removed."""
     before = offline(app=APP).json("explain", "uses", "unit")["acme"]["without"]
     gone = offline(app=APP.replace("- job: {name: unit, run: unit.yaml}", "")).json("check")["acme"]["errors"]
-    told = {(e["message"].partition(";")[0], e["line"]) for e in before if "not run" not in e["message"]}
-    assert told == {(e["message"].partition(";")[0], e["line"]) for e in gone}
+    expected = {(e["message"].partition(";")[0], e["line"]) for e in before if "not run" not in e["message"]}
+    assert expected == {(e["message"].partition(";")[0], e["line"]) for e in gone}
     assert {graph["pipeline"] for e in before for graph in e["ends"]} == {"gate"}
 
 
