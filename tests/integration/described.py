@@ -68,13 +68,13 @@ class Caller:
         one()
 
     def _once(self, name: str, case: Any, headers: Mapping[str, str]) -> None:
-        told = case.as_transport_kwargs(base_url=self.root)
-        told = {**told, "headers": {**told["headers"], **headers}}
-        told.pop("cookies", None)
-        if isinstance(told.get("data"), str | bytes):
-            told["content"] = told.pop("data")
-        method, url = told.pop("method"), told.pop("url")
-        sending = self.client.request(method, url, **told)
+        sent = case.as_transport_kwargs(base_url=self.root)
+        sent = {**sent, "headers": {**sent["headers"], **headers}}
+        sent.pop("cookies", None)
+        if isinstance(sent.get("data"), str | bytes):
+            sent["content"] = sent.pop("data")
+        method, url = sent.pop("method"), sent.pop("url")
+        sending = self.client.request(method, url, **sent)
         answer = asyncio.run_coroutine_threadsafe(sending, self.loop).result()
         self.statuses.setdefault(name, set()).add(answer.status_code)
         if not headers and answer.is_success:
@@ -82,9 +82,9 @@ class Caller:
         try:
             case.validate_response(answer, checks=[CHECKS.get_one(name) for name in CHECKED])
         except BaseExceptionGroup as found:
-            asked = {key: value for key, value in told.items() if key != "headers"}
+            shown = {key: value for key, value in sent.items() if key != "headers"}
             why = "; ".join(str(one) for one in found.exceptions)
-            self.wrong[name] = f"{url} {asked}: {answer.status_code} {answer.text[:500]}: {why}"
+            self.wrong[name] = f"{url} {shown}: {answer.status_code} {answer.text[:500]}: {why}"
 
 
 def _operations(description: Any, known: Known) -> list[Any]:

@@ -82,8 +82,8 @@ ENQUEUE = {"pipeline": "gate", "change": "none"}
 
 
 def token(**claims: Any) -> dict[str, str]:
-    said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 60, **claims}
-    return {"Authorization": f"Bearer {jwt.encode(said, SECRET, 'HS256')}"}
+    payload = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 60, **claims}
+    return {"Authorization": f"Bearer {jwt.encode(payload, SECRET, 'HS256')}"}
 
 
 @pytest.fixture
@@ -181,8 +181,8 @@ async def test_autoholds_are_managed_by_those_whom_a_role_names_and_listed_like_
     assert lacking.status_code == 400 and "job" in lacking.json()["description"]
     assert (await client.post(ask, json={"job": "unit", "count": 1}, headers=holder)).status_code == 200
     assert (await client.get(all_of, headers=holder)).json()[-1]["reason"] is None, "nobody has to say why"
-    for said, held_s in ((None, 86_400), (0, 172_800), (10**9, 172_800)):
-        assert await request_autohold(holder, node_hold_expiration=said, ref="refs/heads/.*") == (200, True)
+    for expiration, held_s in ((None, 86_400), (0, 172_800), (10**9, 172_800)):
+        assert await request_autohold(holder, node_hold_expiration=expiration, ref="refs/heads/.*") == (200, True)
         assert (await client.get(all_of, headers=holder)).json()[-1]["node_expiration"] == held_s
     place = f"{all_of}/{one['id']}"
     ended = [await client.delete(place, headers=headers) for headers in ({}, developer, holder, holder)]

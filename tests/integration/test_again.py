@@ -40,9 +40,9 @@ async def failed(history: SqlHistory, count: int) -> PastBuildset:
         return found if len(found) >= count else ()
 
     found = await until(f"{count} have ended", enough)
-    whole = await history.buildset("example", found[0].uuid)
-    assert whole is not None and whole.result == "FAILURE"
-    return whole
+    buildset = await history.buildset("example", found[0].uuid)
+    assert buildset is not None and buildset.result == "FAILURE"
+    return buildset
 
 
 @pytest.mark.long

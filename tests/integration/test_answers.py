@@ -93,8 +93,8 @@ def lines(running: Gate) -> str:
     """Return what the pages show: ended buildsets, and repositories."""
     entry = running.context.mirror.get(running.context.map.cache.connection("local").problems.path)
     problems = readable(entry, RepositoryProblems) if entry is not None else None
-    told = [one.text for one in problems.projects.values()] if problems is not None else []
-    return "\n".join([*told, *(one.message for one in running.history.finished.values())])
+    texts = [one.text for one in problems.projects.values()] if problems is not None else []
+    return "\n".join([*texts, *(one.message for one in running.history.finished.values())])
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -124,13 +124,13 @@ async def test_an_ambiguous_name_of_a_change_is_reported(
     run_git("push", "-q", "origin", "HEAD:refs/for/stable/one", "HEAD:refs/for/stable/master/one", at=work)
     async with asyncio.timeout(DEADLINE_S):
         await running.runner.begun(3)
-    said = dict[str, tuple[int, str]]()
+    answers = dict[str, tuple[int, str]]()
     for name in ("one", "master/one", "stable/one", "stable/master/one"):
         body = {"pipeline": "check", "change": name}
         answer = await client.post(f"{TENANT}/project/code/api/dequeue", json=body, headers=TOKEN)
-        said[name] = answer.status_code, answer.text
-    assert said["one"][0] == 400 and "several changes 'one'; use one of master/one, stable/one" in said["one"][1]
-    assert [status for status, _ in said.values()] == [400, 200, 200, 200]
+        answers[name] = answer.status_code, answer.text
+    assert answers["one"][0] == 400 and "several changes 'one'; use one of master/one, stable/one" in answers["one"][1]
+    assert [status for status, _ in answers.values()] == [400, 200, 200, 200]
 
 
 async def test_manual_actions_are_recorded(client: Client, running: Gate, repositories: Repositories) -> None:
@@ -369,8 +369,8 @@ async def test_an_artifact_that_a_job_left_beside_its_log_is_served(
     await history.record(ended)
     answer = await client.get(artifact.url)
     assert (answer.status_code, answer.text) == (200, "all is well")
-    told = (await client.get(f"{TENANT}/build/{build.uuid}")).json()["artifacts"]
-    assert told == [{"name": "report", "url": artifact.url}]
+    artifacts = (await client.get(f"{TENANT}/build/{build.uuid}")).json()["artifacts"]
+    assert artifacts == [{"name": "report", "url": artifact.url}]
 
 
 async def test_a_damaged_record_takes_no_page_away(
@@ -408,8 +408,8 @@ async def test_a_fault_of_ours_is_in_the_log(
     monkeypatch.setattr(Status, "components", broken)
     assert (await client.get("/api/components")).status_code == 500
     assert (await client.get("/api/nothing")).status_code == 404
-    (told,) = [record for record in caplog.records if record.name == "headgate.web"]
-    assert "/api/components" in told.getMessage() and told.exc_info is not None
+    (record,) = [record for record in caplog.records if record.name == "headgate.web"]
+    assert "/api/components" in record.getMessage() and record.exc_info is not None
 
 
 async def test_a_damaged_tenant_file_is_waited_for(running: Gate, caplog: pytest.LogCaptureFixture) -> None:
@@ -447,9 +447,9 @@ async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, r
     assert [(one["id"], one["error"]) for one in found["aside"][:1]] == [("one", "it  [31mraised")]
     assert "/zuul/cache/connection/local/cache/00" in [one["path"] for one in found["damaged"]]
     assert [one["id"] for one in (await client.get(f"{TENANT}/quarantine")).json()] == ["one", "two", "three"]
-    told = (await client.get(f"{TENANT}/status")).json()["problems"]
-    assert any(one["project"] == "event one" and "in quarantine" in one["text"] for one in told)
-    assert (await client.get(f"{TENANT}/status")).json()["troubles"] == told
+    problems = (await client.get(f"{TENANT}/status")).json()["problems"]
+    assert any(one["project"] == "event one" and "in quarantine" in one["text"] for one in problems)
+    assert (await client.get(f"{TENANT}/status")).json()["troubles"] == problems
     for path in ("/api/problems", "/api/troubles"):
         assert (await client.get(path)).json() == []
 

@@ -61,8 +61,16 @@ async def test_every_attempt_is_in_the_history_and_flaky_is_what_passes_on_the_t
         key=str,
     )
     [health] = await history.job_health("example", EVERY, 0)
-    told = (health.project, health.job_name, health.builds, health.failed, health.trees, health.flaky, health.retried)
-    assert told == (API, "unit", 2, 1, 1, 1, 1)
+    figures = (
+        health.project,
+        health.job_name,
+        health.builds,
+        health.failed,
+        health.trees,
+        health.flaky,
+        health.retried,
+    )
+    assert figures == (API, "unit", 2, 1, 1, 1, 1)
     history.close()
 
 
@@ -90,12 +98,12 @@ async def test_what_a_change_ahead_takes_with_it_is_in_the_history_as_given_up(
         held.set()
         landed = await ended(history, 1, pipeline="gate", result="SUCCESS")
         [given_up] = await ended(history, 1, pipeline="gate", result="DEQUEUED")
-        whole = await history.buildset("example", given_up.uuid)
+        buildset = await history.buildset("example", given_up.uuid)
         [cost] = [c for c in await history.reset_costs("example", EVERY, 0) if c.pipeline == "gate"]
     assert landed[0].refs[0].change == given_up.refs[0].change == "good" and given_up.message
     assert (landed[0].final, given_up.final) == (True, False)
-    assert whole is not None and whole.builds
-    assert [reachable(build) for build in whole.builds] == [("unit", False, True)]
+    assert buildset is not None and buildset.builds
+    assert [reachable(build) for build in buildset.builds] == [("unit", False, True)]
     assert (cost.buildsets, cost.resets, cost.builds_lost) == (3, 1, 1) and cost.seconds_lost > 0
     history.close()
 

@@ -145,8 +145,11 @@ async def test_an_image_is_built_uploaded_tried_used_and_deleted(tmp_path: Path,
         about = body_of(spec.change)
         assert about is not None and about.image_names == ("debian",)
         tried.append(about.image_upload_uuid)
-        said = {"type": "zuul_image", "format": "tar", "sha256": hashlib.sha256(content).hexdigest()}
-        artifacts = [{"name": "root", "url": "http://logs/root.tar", "metadata": said}, {"name": "log", "url": "log"}]
+        metadata = {"type": "zuul_image", "format": "tar", "sha256": hashlib.sha256(content).hexdigest()}
+        artifacts = [
+            {"name": "root", "url": "http://logs/root.tar", "metadata": metadata},
+            {"name": "log", "url": "log"},
+        ]
         return BuildOutcome(build=spec.build, result="SUCCESS", data={"zuul": {"artifacts": artifacts}})
 
     async with gate(

@@ -216,8 +216,8 @@ async def test_what_happens_to_one_change_has_others_tested(tmp_path: Path, repo
         repositories.approve("code/lib", "base")
         assert (await running.history.result_of("user", "again")).result == "SUCCESS"
         assert (await running.history.result_of("open", "afresh")).result == "SUCCESS"
-        heard = {(one.pipeline, one.change.topic) for one in running.history.finished.values()}
-        assert not heard & {("again", "open"), ("again", "base"), ("afresh", "base"), ("afresh", "user")}
+        ended = {(one.pipeline, one.change.topic) for one in running.history.finished.values()}
+        assert not ended & {("again", "open"), ("again", "base"), ("afresh", "base"), ("afresh", "user")}
 
 
 PROVIDING = """
@@ -271,9 +271,9 @@ async def test_artifacts_of_a_needed_change_are_those_of_its_last_test(
                 while await history.topics.get() != topic:
                     pass
             found = await history.buildsets("example", HistoryQuery({"change": (topic,)}))
-            whole = await history.buildset("example", found[0].uuid)
-            assert whole is not None and whole.builds is not None
-            return {build.job_name: build.result for build in whole.builds}
+            buildset = await history.buildset("example", found[0].uuid)
+            assert buildset is not None and buildset.builds is not None
+            return {build.job_name: build.result for build in buildset.builds}
 
         assert set((await checked("base")).values()) == {"SUCCESS"}
         assert set((await checked("user", "base")).values()) == {"SUCCESS"}

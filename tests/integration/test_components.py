@@ -253,9 +253,9 @@ async def test_every_step_of_a_change_is_reported_and_logged_under_one_name(
     journeys = [steps for item, steps in seen.of.items() if item and ("land", steps[0][1]) in steps]
     assert [{kind for kind, _ in steps} for steps in journeys] == [{"merge", "build", "land"}]
     ((change,),) = ({named for _, named in steps} for steps in journeys)
-    told = [about for said, about in lines if said.startswith(f"{change} ")]
-    assert len(told) == 3, "it is to be tested, it passed, it leaves"
-    for about in told:
+    names = [about for text, about in lines if text.startswith(f"{change} ")]
+    assert len(names) == 3, "it is to be tested, it passed, it leaves"
+    for about in names:
         assert {"tenant", "pipeline", "change", "item", "buildset"} <= about.keys() and about["change"] == change
 
 

@@ -44,8 +44,8 @@ async def _lands(root: Path, backend: Backend, log: pytest.LogCaptureFixture) ->
     for path in PLACES:
         entry = await backend.get(path)
         assert entry is not None and entry.value == CUT, f"{path} is left alone"
-        told = [message for message in log.messages if message.startswith(f"{path} cannot be read")]
-        assert len(told) == 1, f"{path} is named, once"
+        messages = [message for message in log.messages if message.startswith(f"{path} cannot be read")]
+        assert len(messages) == 1, f"{path} is named, once"
 
 
 @pytest.mark.long

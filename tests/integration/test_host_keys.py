@@ -31,8 +31,8 @@ def ports(lab: Lab) -> Iterator[list[int]]:
 
 
 def a_machine(lab: Lab, port: int, **properties: str) -> Machine:
-    said = {name.replace("_", "-"): value for name, value in properties.items()}
-    return Machine("m", {**lab.properties(port), **said}, {}, f"host-keys-{port}")
+    settings = {name.replace("_", "-"): value for name, value in properties.items()}
+    return Machine("m", {**lab.properties(port), **settings}, {}, f"host-keys-{port}")
 
 
 def other(lab: Lab) -> str:

@@ -152,8 +152,8 @@ def test_actions_on_keys_are_recorded_with_person_and_reason(here, tmp_path, mon
         keys(here, *words)
     found = deeds(here)
     assert [(one.verb, one.outcome) for one in found[::2]] == [(one.verb, "") for one in found[1::2]]
-    told = [(one.verb, one.tenant, one.subject, one.reason) for one in found[::2]]
-    assert told == [
+    records = [(one.verb, one.tenant, one.subject, one.reason) for one in found[::2]]
+    assert records == [
         ("import-keys", "", "exported.json: org/app (hub)", "moved here"),
         ("rotate-key", "acme", "org/app", "it leaked"),
         ("retire-key", "acme", "7 of org/app", ""),

@@ -89,8 +89,8 @@ async def test_every_place_the_gate_needs_is_written_and_reads_back(
             work = Dequeue("git.example/code/api/master/none")
             stream = running.context.map.events.tenant("example").management.stream
             for pipeline, why in (("gate", "not in the pipeline"), ("none", "no pipeline")):
-                told = await ask(running.context, session, stream, partial(ForPipeline, pipeline, work))
-                assert why in told.text
+                reply = await ask(running.context, session, stream, partial(ForPipeline, pipeline, work))
+                assert why in reply.text
             one = Change("local", "git.example/code/api", "master")
             alone = BuildSpec("b", "", "example", "check", "i", FrozenJob("unit"), one, state=RepoState())
             answer = await call(running.context.builds, session, msgspec.json.encode(alone), precedence=1, meta={})

@@ -116,15 +116,15 @@ async def test_messages_are_items_in_order_and_their_ends_are_answers(
         ids = await post(client, *bodies[:2])
         async with started(tmp_path, repositories.hub, backend, client, jobs=failing_on("bad")) as running:
             ids = await post(client, *bodies[2:])
-            told = await answers(client, 4)
+            replies = await answers(client, 4)
             specs = [spec for spec in running.runner.ran if spec.job.name == "pack"]
         async with started(tmp_path, repositories.hub, backend, client) as again:  # another process takes over
             ids += (await post(client, "5"))[-1:]
-            told = await answers(client, 5)
+            replies = await answers(client, 5)
             assert len(again.runner.ran) == 1
             await nothing_happens(lambda: again.runner.ran[1:], for_s=0.1)  # completed work is not repeated
-        assert sorted(one.answers.id for one in told if one.answers) == sorted(ids)
-        by_id = {one.answers.id: one for one in told if one.answers}
+        assert sorted(one.answers.id for one in replies if one.answers) == sorted(ids)
+        by_id = {one.answers.id: one for one in replies if one.answers}
         assert [by_id[id].result for id in ids] == ["SUCCESS", "FAILURE", "FAILURE", "SUCCESS", "SUCCESS"]
         assert f"at most {BODY_MAX_BYTES}" in by_id[ids[2]].message and not by_id[ids[2]].builds
         one = by_id[ids[0]].answers

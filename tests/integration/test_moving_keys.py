@@ -162,8 +162,8 @@ def test_the_password_may_be_another_one(here: Path) -> None:
     ],
 )
 def test_errors_name_their_path_and_nothing_is_imported(here: Path, path: str, wrong: Any, why: str) -> None:
-    told = error_of(keys(here, "import", exported(here, {path: wrong, path_of("hub", "org/fine"): record(a_key())})))
-    assert why in told and told.isprintable()
+    error = error_of(keys(here, "import", exported(here, {path: wrong, path_of("hub", "org/fine"): record(a_key())})))
+    assert why in error and error.isprintable()
     assert "No project has a key yet" in keys(here, "show").output
 
 

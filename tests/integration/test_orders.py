@@ -113,8 +113,8 @@ async def test_a_closed_gate_tests_tells_and_lands_once_it_is_opened(
     assert await client.asks("open", {"pipeline": "gate"}) is True
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
     assert repositories.head("code/api") != head and (await client.pipeline("gate"))["closed"] == ""
-    kept = {(one.verb, one.subject, one.reason, one.who) for one in running.history.by_hand.values()}
-    assert ("close", "the pipeline gate", "the release is cut", "token") in kept
+    recorded = {(one.verb, one.subject, one.reason, one.who) for one in running.history.by_hand.values()}
+    assert ("close", "the pipeline gate", "the release is cut", "token") in recorded
 
 
 async def test_one_queue_is_closed(client: Client, running: Gate, repositories: Repositories) -> None:

@@ -58,14 +58,14 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     first = await description_once(client, "first", lambda description: description["places"])
     assert first["state"] == "open" and not first["approved"] and first["ref"]["subject"] == "Do this first"
     assert [one["pipeline"] for one in first["places"]] == ["check"]
-    (kept,) = first["lacks"]
-    assert kept["pipeline"] == "gate" and "is not approved" in " ".join(kept["lacks"])
+    (lack,) = first["lacks"]
+    assert lack["pipeline"] == "gate" and "is not approved" in " ".join(lack["lacks"])
 
     second = "Then that\n\nDepends-On: git.example/code/api/master/first\n"
     repositories.propose("code/api", "second", {"b": "1\n"}, second)
     repositories.approve("code/api", "first")
-    told = await description_once(client, "first", gated)
-    assert told["approved"] and told["lacks"] == [{"pipeline": "gate", "lacks": []}]
+    description = await description_once(client, "first", gated)
+    assert description["approved"] and description["lacks"] == [{"pipeline": "gate", "lacks": []}]
     repositories.approve("code/api", "second")
     behind = await description_once(
         client, "second", lambda description: "unit" in (gated(description) or {"basis": ""})["basis"]
@@ -96,10 +96,10 @@ async def test_changes_that_need_each_other_are_a_circle_and_what_they_need_is_n
     repositories.propose("code/api", "below", {"b": "1\n"}, "Below")
     for topic, other in (("one", "two"), ("two", "three"), ("three", "one")):
         repositories.propose("code/api", topic, {topic: "1\n"}, f"{topic}\n\n{needs}/{other}\n{needs}/below\n")
-    told = await description_once(client, "one", lambda description: len(description["circle"]) == 2)
-    named = {one["key"]: one["ref"]["topic"] for one in told["needs"]}
+    description = await description_once(client, "one", lambda description: len(description["circle"]) == 2)
+    named = {one["key"]: one["ref"]["topic"] for one in description["needs"]}
     assert sorted(named.values()) == ["below", "three", "two"]
-    assert sorted(named[key] for key in told["circle"]) == ["three", "two"]
+    assert sorted(named[key] for key in description["circle"]) == ["three", "two"]
     assert (await description_once(client, "below", lambda description: len(description["needed_by"]) == 3))[
         "circle"
     ] == []

@@ -45,9 +45,9 @@ def refs(tree: Repositories) -> dict[str, str]:
 
 def test_a_change_is_proposed_again_and_withdrawn(tree: Repositories) -> None:
     first = commit(tree, "Greet: the whole World!")
-    said = says(propose)
-    assert f"Proposed the change greet-the-whole-world for master: {first[:8]} Greet: the whole World!" in said
-    assert f"git push origin {first[:8]}:refs/approved/master/greet-the-whole-world" in said
+    output = says(propose)
+    assert f"Proposed the change greet-the-whole-world for master: {first[:8]} Greet: the whole World!" in output
+    assert f"git push origin {first[:8]}:refs/approved/master/greet-the-whole-world" in output
     assert refs(tree) == {"refs/for/master/greet-the-whole-world": first}
     assert "is already proposed" in says(propose)
     run_git("commit", "-q", "--amend", "-m", "Greet: the whole world", at=tree.work("code"))
@@ -65,10 +65,10 @@ def test_what_to_do_next_names_the_remote_and_the_branch(tree: Repositories) -> 
     run_git("remote", "rename", "origin", "upstream", at=work)
     run_git("push", "-q", "upstream", "HEAD:refs/heads/stable", at=work)
     first = commit(tree, "one")
-    said = says(propose, "--remote", "upstream", "--branch", "stable", "one")
-    assert f"git push upstream {first[:8]}:refs/approved/stable/one" in said
-    assert "git fetch upstream refs/notes/headgate:refs/notes/headgate" in said
-    assert "headgate withdraw --remote upstream --branch stable one" in said and "origin" not in said
+    output = says(propose, "--remote", "upstream", "--branch", "stable", "one")
+    assert f"git push upstream {first[:8]}:refs/approved/stable/one" in output
+    assert "git fetch upstream refs/notes/headgate:refs/notes/headgate" in output
+    assert "headgate withdraw --remote upstream --branch stable one" in output and "origin" not in output
     again = says(propose, "--remote", "upstream", "--branch", "stable", "one")
     assert "headgate recheck --remote upstream --branch stable one" in again
     assert f"git push upstream {first[:8]}:refs/for/stable/one" in says(
@@ -134,8 +134,10 @@ def bare(tree: Repositories, monkeypatch: pytest.MonkeyPatch) -> Repositories:
 def test_a_work_tree_says_which_repository_it_is(bare: Repositories) -> None:
     one = commit(bare, "One")
     says(propose, "one")
-    said = says(approve, "one")
-    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in said and "did not record" not in said, "no settings here"
+    output = says(approve, "one")
+    assert f"Approved one of {bare.hub / 'code'}: {one}\n" in output and "did not record" not in output, (
+        "no settings here"
+    )
     assert "Headgate did not record who approved: the settings name no project" in says(approve, "one", "--reason", "x")
     assert refs(bare)["refs/approved/master/one"] == one
     assert f"Requested new tests of one of {bare.hub / 'code'}: {one}" in says(recheck, "one")

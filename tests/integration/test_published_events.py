@@ -218,8 +218,8 @@ async def test_pipelines_report_to_the_queues_they_name(tmp_path: Path, reposito
     assert {(one.kind, one.v, one.tenant, one.pipeline, one.project) for one in (*good, *broken)} == {
         ("report", 1, "example", "check", "git.example/code/api")
     }
-    told = good[-1].builds[0]
-    assert (told.job, told.result, told.voting, told.attempt) == ("unit", "SUCCESS", True, 1)
+    build = good[-1].builds[0]
+    assert (build.job, build.result, build.voting, build.attempt) == ("unit", "SUCCESS", True, 1)
     assert failed[0].result == "FAILURE" and "unit : FAILURE" in failed[0].message
     assert "unit : SUCCESS" in good[-1].message and not any(one.result for one in began)
     await board.close()

@@ -55,8 +55,8 @@ class Server(Site):
             rows = database.execute("select queue, partition, messages, bytes from kept where messages <> 0")
             return there, {(queue, partition): (count, size) for queue, partition, count, size in rows}
 
-        there, said = await self.board.look(look)
-        assert said == there
+        there, answer = await self.board.look(look)
+        assert answer == there
 
 
 def served(database_url: str, limits: ApplicationLimits = UNLIMITED) -> AbstractAsyncContextManager[Server]:

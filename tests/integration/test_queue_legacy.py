@@ -104,14 +104,14 @@ async def test_the_status_queue_is_imported_and_never_backwards(tmp_path: Path, 
         for partition in (8, 9):
             await client.post_many(QUEUE, [(f"{partition}{n}", partition) for n in range(3)], fresh())
         at = {partition: await client.read(QueuePartition(QUEUE, partition), START, 3) for partition in (8, 9)}
-        said = [
+        statuses = [
             {"partition": f"{QUEUE}-8", "processed": at[8][0].message_id, "last_worker": "old-1"},
             {"partition": f"{QUEUE}-9", "processed": at[9][1].message_id, "last_worker": "old-2"},
             {"partition": f"{QUEUE}-9", "processed": "", "last_worker": "old-3"},
             {"partition": f"{QUEUE}-1", "processed": "", "last_worker": "old-3"},
             {"partition": "nothing", "processed": at[8][0].message_id},
         ]
-        for status, partition in zip(said, (1, 2, 2, 1, 7), strict=True):
+        for status, partition in zip(statuses, (1, 2, 2, 1, 7), strict=True):
             await client.post_many("qdo_status", [(json.dumps(status), partition)], fresh())
         await client.post_many("qdo_status", [("not of qdo", 3)], fresh())
         zk = KazooClient(f"127.0.0.1:{zookeeper_server.port}")
@@ -192,11 +192,11 @@ class OldServer:
 
     async def one(self, request: web.Request) -> web.Response:
         """Partitions of two digits are not understood."""
-        asked = re.match(r"(?:([0-9]):)?([0-9a-f]{32})", request.match_info["ids"])
-        if asked is None:
+        matched = re.match(r"(?:([0-9]):)?([0-9a-f]{32})", request.match_info["ids"])
+        if matched is None:
             return self.refused(400, "message_ids")
-        found = self.messages[request.match_info["queue"], int(asked[1] or 1)]
-        return web.json_response({"status": "ok", "messages": [m for m in found if m["message_id"] == asked[2]]})
+        found = self.messages[request.match_info["queue"], int(matched[1] or 1)]
+        return web.json_response({"status": "ok", "messages": [m for m in found if m["message_id"] == matched[2]]})
 
     def refused(self, status: int, name: str) -> web.Response:
         return web.json_response({"status": "error", "error_msg": {name: "wrong"}}, status=status)

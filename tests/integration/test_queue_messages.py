@@ -116,8 +116,8 @@ async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, boa
 
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.gather(read(), post(board), post(other))
-        whole = [one.message_id for one in await board.read(q, 1, START, limit=1000)]
-        assert seen == whole and len(whole) == 200
+        ids_read = [one.message_id for one in await board.read(q, 1, START, limit=1000)]
+        assert seen == ids_read and len(ids_read) == 200
     finally:
         await other.close()
 

@@ -76,7 +76,7 @@ async def server(database_url: str) -> AsyncIterator[Server]:
 
 
 async def test_a_priority_decides_on_the_partition_and_the_middle_one_is_usual(server: Server) -> None:
-    assert [await server.post("x", priority=said) for said in ("high", "normal", "low", 1, 2, 3, "3")] == [
+    assert [await server.post("x", priority=priority) for priority in ("high", "normal", "low", 1, 2, 3, "3")] == [
         1, 2, 3, 1, 2, 3, 3,
     ]  # fmt: skip
     assert await server.post("x") == 2
@@ -197,7 +197,7 @@ async def test_a_lease_that_runs_out_is_over_for_all_of_its_partitions(server: S
 
 async def test_messages_with_one_id_are_distinguished_by_their_delivery(server: Server) -> None:
     """A posted message gets an id; a message that is put has the id of its producer, here in two partitions."""
-    batch = [{"body": said, "priority": said} for said in ("low", "high", "normal")]
+    batch = [{"body": priority, "priority": priority} for priority in ("low", "high", "normal")]
     posted = (await server.ask("POST", "/q", 201, json={"messages": batch}))["messages"]
     low, high, normal = (one["key"] for one in posted)
     assert len({low, high, normal}) == 3 and len({one["timestamp"] for one in posted}) == 1
@@ -275,8 +275,8 @@ async def test_posted_from_python_and_by_command_to_queues_that_are_made_for_it(
     ).exit_code == 0
     wrong = await commanded(server, tmp_path, "post", "fresh", "c", "--priority", "up")
     assert wrong.exit_code != 0 and "high, normal, low" in str(wrong.exception)
-    said = ("schedule", "fresh", "s", "* * * * *", "tick", "--priority", "high")
-    assert (await commanded(server, tmp_path, *said)).exit_code == 0
+    command = ("schedule", "fresh", "s", "* * * * *", "tick", "--priority", "high")
+    assert (await commanded(server, tmp_path, *command)).exit_code == 0
     listed = (await commanded(server, tmp_path, "schedules", "fresh", "--json")).output
     assert json.loads(listed)[0]["priority"] == "high"
     every = (await server.ask("GET", "?details=true"))["queues"]

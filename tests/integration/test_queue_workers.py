@@ -116,8 +116,8 @@ async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: Q
     for partition in (1, 2, 3):
         assert log.of[QueuePartition("q", partition)] == [f"{partition}-{n}" for n in range(500)]
         (last,) = (await hands.source.read(QueuePartition("q", partition), START, 1000))[-1:]
-        kept = await progress(hands, QueuePartition("q", partition))
-        assert (kept.id, kept.owner, kept.ahead) == (last.message_id, "", "")
+        position = await progress(hands, QueuePartition("q", partition))
+        assert (position.id, position.owner, position.ahead) == (last.message_id, "", "")
     entries = await hands.backend.list(ROOT)
     assert not [e.path for e in entries if e.lease], "nothing is left behind"
     findings = check(entries, [StoreTree(ROOT, QueueMap)])
@@ -364,7 +364,7 @@ async def test_a_blocking_queue_waits_for_the_message_that_failed(hands: QueueHa
 async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_called(hands: QueueHarness) -> None:
     await hands.source.create("q", 2)
     await hands.post("q", "böse\n", "good", partition=2)
-    told: list[tuple[str, Any, str, str]] = []
+    calls: list[tuple[str, Any, str, str]] = []
     log = Log()
 
     async def job(message: Message, context: dict[str, str]) -> None:
@@ -373,13 +373,13 @@ async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_called(hands:
         await log(message, context)
 
     def failure(message: Message, context: dict[str, str], queue: str, error: Exception, client: Any) -> None:
-        told.append((message["body"], context, queue, repr(error)))
+        calls.append((message["body"], context, queue, repr(error)))
         raise RuntimeError("the hook fails, too")
 
     worker = hands.start(job, failure=failure, context={"a": "b"})
-    await hands.until("the hook is told", lambda: told)
+    await hands.until("the hook is told", lambda: calls)
     await hands.until("the next one is processed", log.has(1))
-    assert told == [("böse\n", {"a": "b"}, "q-2", "ValueError('never')")]
+    assert calls == [("böse\n", {"a": "b"}, "q-2", "ValueError('never')")]
     ((letter, body),) = await dead_letters(hands)
     assert (letter.queue, letter.partition, letter.attempts, letter.error, body) == (
         "q", 2, 3, "ValueError: never", "böse\n",
@@ -410,9 +410,9 @@ async def test_the_largest_message_can_be_a_dead_letter(hands: QueueHarness) -> 
     async def job(message: Message, context: None) -> None:
         raise Reject("x" * 10_000)
 
-    told = asyncio.Event()
-    hands.start(job, failure=lambda *_: told.set())
-    await hands.until("it is given up", told.is_set)
+    called = asyncio.Event()
+    hands.start(job, failure=lambda *_: called.set())
+    await hands.until("it is given up", called.is_set)
     assert [found for _, found in await dead_letters(hands)] == [body]
 
 
@@ -447,14 +447,14 @@ async def sleep_on(message: Message, context: None) -> None:
 async def test_a_job_that_never_returns_is_ended_and_given_up(hands: QueueHarness, job: Any) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
     hands.start(
         job,
         Policy(attempts=2, retry_delay_s=0, time_limit_s=0.05),
-        failure=lambda message, context, queue, error, client: told.append(error),
+        failure=lambda message, context, queue, error, client: errors.append(error),
     )
-    await hands.until("it is given up", lambda: told)
-    assert isinstance(told[0], TimeLimit)
+    await hands.until("it is given up", lambda: errors)
+    assert isinstance(errors[0], TimeLimit)
 
 
 async def test_a_job_that_cannot_be_interrupted_does_not_delay_the_rest(
@@ -970,9 +970,9 @@ def test_every_option_has_the_default_that_its_page_says(tmp_path: Path) -> None
     """The table is one declaration; the implicit behaviour of workers is another."""
     (tmp_path / "worker.conf").write_text("")
     file = read_worker_file(tmp_path / "worker.conf", {})
-    said = WorkerFile(file.path)
+    defaults = WorkerFile(file.path)
     for name in ("urls", "app_name", "root", "policy", "pace", "concurrency", "threads", "listen", "session_s"):
-        wanted = getattr(said, name)
+        wanted = getattr(defaults, name)
         if name == "pace":  # a server without notifications is polled less often than in tests
             wanted = dataclasses.replace(wanted, poll_s=5.0)
         assert getattr(file, name) == wanted, name

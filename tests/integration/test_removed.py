@@ -212,8 +212,8 @@ async def test_a_tenant_that_cannot_be_loaded_just_now_is_not_gone(
         assert list(running.scheduler.tenants) == ["example"]
         await lands(running, repositories, "two")
         assert {found.tenant for found in running.history.finished.values()} == {"example"}
-        kept = [path for path in left(backend, "another") if "/item/" in path]
-        assert kept
+        items = [path for path in left(backend, "another") if "/item/" in path]
+        assert items
     async with gate(tmp_path / "last", repositories.hub, backend, ANOTHER) as running:
         found = await running.history.result_of("one", "check")
         assert (found.tenant, found.result) == ("another", "SUCCESS")
@@ -235,9 +235,9 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
             await running.context.mirror.reached(Map().hold_requests(id).record.path)
         await anew(running)
         await running.until(lambda: not [*left(backend, "another")])
-        told = {f.tenant: f for f in running.history.finished.values()}
-        assert told["another"].result == "DEQUEUED" and "tenant another was removed" in told["another"].message
-        assert "example" not in told, "the other one goes on"
+        finished = {f.tenant: f for f in running.history.finished.values()}
+        assert finished["another"].result == "DEQUEUED" and "tenant another was removed" in finished["another"].message
+        assert "example" not in finished, "the other one goes on"
         assert list(running.scheduler.tenants) == ["example"]
 
         def of_whom() -> list[str]:

@@ -154,11 +154,11 @@ async def test_queue_clients_trust_the_configured_authority_and_no_other(tmp_pat
         (tmp_path / "worker.conf").write_text(
             f"[qdo-worker]\njob = jobs_of_tls:done\n[queuey]\nconnection = {url}\napp_key = {KEY}\n"
         )
-        for section, said in (("", "CERTIFICATE_VERIFY_FAILED"), ("[tls]\nca = ca.pem\n", "q")):
+        for section, text in (("", "CERTIFICATE_VERIFY_FAILED"), ("[tls]\nca = ca.pem\n", "q")):
             conf = tmp_path / "worker.conf"
             conf.write_text(conf.read_text() + section)
             status, answer = await _command(tmp_path, "queue", "list", "-c", "worker.conf")
-            assert (status == 0) == bool(section) and said in answer, answer
+            assert (status == 0) == bool(section) and text in answer, answer
         status, answer = await _command(tmp_path, "worker", "-c", "worker.conf")
         assert "processed hello" in answer, answer
         (tmp_path / "worker.conf").write_text(f"[queuey]\nconnection = {url}\napp_key = {KEY}\n")
@@ -174,8 +174,8 @@ async def _command(at: Path, *words: str) -> tuple[int, str]:
         program, *words, cwd=at, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     async with asyncio.timeout(DEADLINE_S):
-        said, _ = await process.communicate()
-    return process.returncode or 0, said.decode()
+        output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
 
 
 def shown(certificates: ServerCertificates) -> bytes:

@@ -155,10 +155,10 @@ def publishing(repositories: Repositories) -> Repositories:
 def test_a_job_has_the_secrets_that_the_user_says(publishing: Repositories, tmp_path: Path) -> None:
     given = tmp_path / "mine.yaml"
     given.write_text("account: {token: pypi-8ae2f1}\n")
-    kept = tmp_path / "kept"
-    done = attempt(publishing, "publish", "--secrets", str(given), "--keep", str(kept))
+    directory = tmp_path / "kept"
+    done = attempt(publishing, "publish", "--secrets", str(given), "--keep", str(directory))
     assert done.exit_code == 0 and "| user is ada and the token has 11" in done.output, done.output
-    assert not [file for file in kept.rglob("*") if file.is_file() and b"pypi-8ae2f1" in file.read_bytes()]
+    assert not [file for file in directory.rglob("*") if file.is_file() and b"pypi-8ae2f1" in file.read_bytes()]
 
 
 @pytest.mark.parametrize(

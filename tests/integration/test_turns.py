@@ -30,13 +30,13 @@ class Served:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     async def ask(self, peer: str, path: str = "/api/tenant/x/jobs") -> int:
-        said: list[int] = []
+        statuses: list[int] = []
 
         async def send(message: Any) -> None:
-            said.append(message.get("status", 0))
+            statuses.append(message.get("status", 0))
 
         await self.paced({"type": "http", "path": path, "client": (peer, 1)}, _nothing, send)
-        return said[0]
+        return statuses[0]
 
 
 async def _nothing() -> Any:

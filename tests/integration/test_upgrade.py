@@ -28,11 +28,11 @@ STATES = sorted((Path(__file__).parents[1] / "releases").glob("state-*.tar.xz"))
 async def started(root: Path) -> AsyncIterator[tuple[Process, str]]:
     """Run `headgate run` on the content of the directory, and provide the URL of its pages."""
     stop, bound = asyncio.Event(), asyncio.get_running_loop().create_future()
-    async with process(read(root / "headgate.conf"), stop) as whole:
-        await add_everything(whole, bound.set_result)
-        running = asyncio.ensure_future(whole.run())
+    async with process(read(root / "headgate.conf"), stop) as gate:
+        await add_everything(gate, bound.set_result)
+        running = asyncio.ensure_future(gate.run())
         try:
-            yield whole, f"http://127.0.0.1:{await bound}"
+            yield gate, f"http://127.0.0.1:{await bound}"
         finally:
             stop.set()
             await end(running)
@@ -59,9 +59,9 @@ async def test_the_gate_of_an_earlier_release_goes_on(state: Path, tmp_path: Pat
     before = run_git("rev-parse", "master", at=hub)
     assert run_git("log", "--format=%s", "-1", "master", at=hub) == "Merge 'greet' into master"
 
-    async with started(tmp_path) as (whole, url), httpx.AsyncClient(base_url=url) as client:
-        earlier = await landing(whole, LANDED)
-        later = await landing(whole, WAITING)
+    async with started(tmp_path) as (gate, url), httpx.AsyncClient(base_url=url) as client:
+        earlier = await landing(gate, LANDED)
+        later = await landing(gate, WAITING)
         answer = (await client.get(f"/api/tenant/example/buildset/{earlier.uuid}")).json()
         log = await client.get(answer["builds"][0]["log_url"] + "job-output.txt", follow_redirects=True)
 

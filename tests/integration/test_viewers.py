@@ -61,10 +61,10 @@ class Page:
         """Read until the condition holds."""
         async with asyncio.timeout(DEADLINE_S):
             while not seen():
-                said = await asyncio.get_running_loop().sock_recv(self.there, 1 << 16)
-                assert said, "the stream has ended"
-                self.read_bytes += len(said)
-                self._take(said)
+                received = await asyncio.get_running_loop().sock_recv(self.there, 1 << 16)
+                assert received, "the stream has ended"
+                self.read_bytes += len(received)
+                self._take(received)
 
     async def ends(self) -> None:
         """Read until nothing is left."""
@@ -316,14 +316,14 @@ async def test_a_change_is_rendered_once_and_all_viewers_get_the_same(tmp_path: 
             assert entry is not None, "it was written"
             await site.context.mirror.reached(put.path, entry.version)
             site.shots.stale()
-            asked = (client.get(STATUS, headers={"If-None-Match": known}) for _ in range(10))
-            answers = await asyncio.gather(*asked)
+            requests = (client.get(STATUS, headers={"If-None-Match": known}) for _ in range(10))
+            answers = await asyncio.gather(*requests)
             ((tag, status, _),) = {(one.headers["etag"], one.status_code, one.content) for one in answers}
             assert (tag != known, status) == (True, 200)
-            known, said = tag, polled(answers[0])
-            assert sum(one["active"] for one in said.values()) == 120 + window
+            known, items = tag, polled(answers[0])
+            assert sum(one["active"] for one in items.values()) == 120 + window
             for page in pages:
-                await page.until(lambda page=page, items=said: timeless(page.items) == items)
+                await page.until(lambda page=page, items=items: timeless(page.items) == items)
         assert counting.made == 2 + changes
         costs = metrics.text().decode()
         assert not re.search(r'pages_cpu_seconds_total\{kind="stream"\} 0\.0$', costs, re.MULTILINE), (
@@ -384,8 +384,8 @@ async def test_who_comes_by_tls_sees_the_same(tmp_path: Path) -> None:
             client.stream("GET", address) as answer,
         ):
             text = ""
-            async for said in answer.aiter_text():
-                text += said
+            async for piece in answer.aiter_text():
+                text += piece
                 if text.endswith("\r\n\r\n"):
                     break
         assert len(json.loads(text.partition("data: ")[2])["items"]) == 180
@@ -398,8 +398,8 @@ def test_what_newcomers_are_shown_says_what_time_it_is() -> None:
     scene = Scene(lambda: clock[0])
     assert scene.update(5_000, b"{}", {b'"a"': b"1"}) and not scene.update(6_000, b"{}", {b'"a"': b"1"})
     clock[0] += 60
-    said = scene.full().form(gzip=False, chunked=False)
-    assert json.loads(said.partition(b"data: ")[2]) == {"now": 65_000, "status": {}, "items": {"a": 1}}
+    event = scene.full().form(gzip=False, chunked=False)
+    assert json.loads(event.partition(b"data: ")[2]) == {"now": 65_000, "status": {}, "items": {"a": 1}}
     assert scene.update(65_000, b"{}", {}, [b'"a"']) and not scene.update(65_000, b"{}", {}, [b'"a"'])
     for frame in (scene.change, scene.full()):
         assert b'"items":{}' in frame.form(gzip=False, chunked=False)

@@ -42,8 +42,8 @@ OPERATOR = {"Authorization": "Bearer secret"}
 
 
 def token(**claims: Any) -> dict[str, str]:
-    said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 60, **claims}
-    return {"Authorization": f"Bearer {jwt.encode(said, SECRET, 'HS256')}"}
+    payload = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 60, **claims}
+    return {"Authorization": f"Bearer {jwt.encode(payload, SECRET, 'HS256')}"}
 
 
 def access() -> Access:
@@ -85,17 +85,17 @@ async def test_a_tenant_is_hidden_from_those_who_may_not_read_it(client: httpx.A
 
 
 async def test_only_who_has_the_permission_does_it_and_that_is_recorded(client: httpx.AsyncClient) -> None:
-    said = {"project": "code/api", "reason": "it moved"}
-    assert (await client.post(ROLL, json=said)).status_code == 401
-    assert (await client.post(ROLL, json=said, headers=token(groups=["guests"]))).status_code == 403
+    body = {"project": "code/api", "reason": "it moved"}
+    assert (await client.post(ROLL, json=body)).status_code == 401
+    assert (await client.post(ROLL, json=body, headers=token(groups=["guests"]))).status_code == 403
     staff = token(groups=["staff"])
-    assert (await client.post(ROLL, content=msgspec.json.encode(said), headers=staff)).status_code == 415
-    assert (await client.post(ROLL, json={**said, "path": "/etc"}, headers=staff)).status_code == 400
-    assert (await client.post(ROLL, json=said, headers=staff)).status_code == 201
-    kept = {action["verb"]: action for action in (await client.get("/api/tenant/example/actions")).json()}
-    done, refused = kept.pop("call"), kept.pop("roll")
+    assert (await client.post(ROLL, content=msgspec.json.encode(body), headers=staff)).status_code == 415
+    assert (await client.post(ROLL, json={**body, "path": "/etc"}, headers=staff)).status_code == 400
+    assert (await client.post(ROLL, json=body, headers=staff)).status_code == 201
+    actions = {action["verb"]: action for action in (await client.get("/api/tenant/example/actions")).json()}
+    done, refused = actions.pop("call"), actions.pop("roll")
     assert (done["subject"], done["reason"], done["outcome"]) == ("code/api", "it moved", "done")
-    assert not kept and "lacks the permission set-tenant-state" in refused["outcome"]
+    assert not actions and "lacks the permission set-tenant-state" in refused["outcome"]
 
 
 async def test_it_is_described_where_all_are(client: httpx.AsyncClient) -> None:

@@ -119,5 +119,5 @@ async def test_what_a_pipeline_reports_to_it_arrives(tmp_path: Path) -> None:
                 while not (tmp_path / "hall.txt").exists():
                     await running.context.mirror.moved(running.context.mirror.moves)
     (line,) = (tmp_path / "hall.txt").read_text().splitlines()
-    key, said = line.split(" ", 1)
-    assert key and said.startswith("Good: faster,") and said.endswith(" of git.example/code/api SUCCESS")
+    key, text = line.split(" ", 1)
+    assert key and text.startswith("Good: faster,") and text.endswith(" of git.example/code/api SUCCESS")

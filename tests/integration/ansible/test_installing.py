@@ -138,8 +138,8 @@ def test_a_killed_installation_is_not_used_and_whoever_comes_next_waits_for_what
 ) -> None:
     words = [sys.executable, "-m", "headgate.adapters.ansible.install", *map(str, here.places), "9"]
     with silent_index() as (url, listening, closing):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-        killed = subprocess.Popen(words, env={**kept, "PIP_INDEX_URL": url, "PIP_RETRIES": "0"})
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+        killed = subprocess.Popen(words, env={**environment, "PIP_INDEX_URL": url, "PIP_RETRIES": "0"})
         connection, _ = listening.accept()
         closing.callback(connection.close)
         killed.send_signal(signal.SIGKILL)

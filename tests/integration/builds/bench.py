@@ -130,9 +130,11 @@ class Bench:
     ) -> asyncio.Task[BuildOutcome]:
         self.id = fresh()
         change = Change("local", PROJECT, "master", "topic", "1" * 40, ref="refs/for/master/topic")
-        said = {"pipeline": "gate", "job": "job", "build": self.id, "project": project(PROJECT), "ref": change.ref}
+        variables = {"pipeline": "gate", "job": "job", "build": self.id, "project": project(PROJECT), "ref": change.ref}
         frozen = FrozenJob(name="job", **job)
-        work = BuildSpec(self.id, "set", "t", "gate", "i", frozen, change, attempt, **{"zuul": said, **(spec or {})})
+        work = BuildSpec(
+            self.id, "set", "t", "gate", "i", frozen, change, attempt, **{"zuul": variables, **(spec or {})}
+        )
         return asyncio.ensure_future(self.runner.run(work, RepoState(), cancel or asyncio.Event(), contact or Alone()))
 
     async def build(self, **job: Any) -> BuildOutcome:

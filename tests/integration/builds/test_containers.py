@@ -92,9 +92,9 @@ async def test_a_program_runs_in_the_image_that_its_job_names(place: Path, tmp_p
 async def test_what_an_image_says_beside_its_files_decides_nothing(
     place: Path, tmp_path: Path, registry: ImageRegistry
 ) -> None:
-    said = {"Entrypoint": ["/bin/echo"], "Cmd": ["no"], "User": "1000:1000", "WorkingDir": "/elsewhere"}
+    settings = {"Entrypoint": ["/bin/echo"], "Cmd": ["no"], "User": "1000:1000", "WorkingDir": "/elsewhere"}
     variables = ["HOME=/elsewhere", "ZUUL_PROJECT=other", "PATH=/bin", "LD_PRELOAD=/elsewhere.so", "no name=x"]
-    name = registry.put("team/odd", shell(), Env=variables, Volumes={"/host": {}}, **said)
+    name = registry.put("team/odd", shell(), Env=variables, Volumes={"/host": {}}, **settings)
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9, name))
     run = bench.script(
         "run", "echo $(id -u) $ZUUL_PROJECT at $PATH; cat README; test $HOME != /elsewhere && ! ls /host"

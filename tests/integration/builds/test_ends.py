@@ -285,10 +285,10 @@ async def test_a_disk_too_full_for_the_repositories_is_reported(tmp_path: Path) 
 
     bench = Bench(tmp_path)
     bench.runner._checkout = Full()
-    said = (Playbook(PROJECT, "local", "master", "run"),)
-    outcome = await bench.build(run=said, attempt=3)
+    playbooks = (Playbook(PROJECT, "local", "master", "run"),)
+    outcome = await bench.build(run=playbooks, attempt=3)
     assert outcome.result == "DISK_FULL" and "src/big" in outcome.error
-    assert (await bench.build(run=said)).result is None, "elsewhere there may be some"
+    assert (await bench.build(run=playbooks)).result is None, "elsewhere there may be some"
 
 
 async def test_no_build_is_begun_where_there_is_no_space(tmp_path: Path, small_disk: Path) -> None:

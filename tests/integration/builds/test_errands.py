@@ -49,9 +49,9 @@ async def test_impossible_requests_are_refused_with_a_reason(keeper: ProcessKeep
 async def test_a_user_namespace_is_made(keeper: ProcessKeeper) -> None:
     made = (await keeper.errand(do="user", uids=[[0, 0, 1]], gids=[[0, 0, 1]])).made
     assert made is not None
-    said = await keeper.program({"user": made}, ["cat", "/proc/self/uid_map"])
+    output = await keeper.program({"user": made}, ["cat", "/proc/self/uid_map"])
     os.close(made)
-    assert said.split() == ["0", "0", "1"]
+    assert output.split() == ["0", "0", "1"]
 
 
 LAYS = """

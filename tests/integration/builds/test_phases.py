@@ -214,9 +214,9 @@ mkdir zuul-info; echo '"mine"' > zuul-info/inventory.yaml"""
     outcome = await bench.build(run=(bench.script("run", does),))
     assert outcome.result == "SUCCESS" and bench.log_json("sub/report.json") == {"a": 1}
     assert bench.log_json("zuul-info/inventory.yaml") == "mine", "as what base jobs write there"
-    kept = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
+    stored = {str(p.relative_to(outcome.log_path)) for p in Path(outcome.log_path).rglob("*") if not p.is_dir()}
     ours = {"job-output.txt", "job-output.json", "zuul-info/inventory.yaml", "zuul-manifest.json"}
-    assert kept == {"job-output.txt.1", "sub/report.json", *ours}
+    assert stored == {"job-output.txt.1", "sub/report.json", *ours}
     for line in ("stolen is not stored: it is a symbolic link", "big is not stored: its 2000 bytes"):
         assert line in bench.log
 
@@ -226,9 +226,9 @@ async def test_the_stored_inventory_contains_no_site_variables_and_no_secrets(tm
     run = bench.script("run", """headgate-return 'zuul.redactions=["hunter3"]'""")
     outcome = await bench.build(run=(run,), vars={"who": "job", "said": ["a hunter3"]})
     assert outcome.result == "SUCCESS"
-    told = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]
-    assert told["said"] == ["a [redacted]"] and {"who", "mirror_password"}.isdisjoint(told)
-    assert told["zuul"]["playbook_context"], "the rest is there"
+    variables = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]
+    assert variables["said"] == ["a [redacted]"] and {"who", "mirror_password"}.isdisjoint(variables)
+    assert variables["zuul"]["playbook_context"], "the rest is there"
 
 
 async def test_builds_side_by_side_do_not_meet(tmp_path: Path) -> None:
@@ -249,15 +249,15 @@ async def test_work_is_shared_out_while_many_builds_run(tmp_path: Path) -> None:
 
 async def test_a_job_that_asks_for_it_is_paused_between_run_and_post(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    asked, go_on = asyncio.Queue[dict[str, Any]](), asyncio.Event()
+    pauses, go_on = asyncio.Queue[dict[str, Any]](), asyncio.Event()
 
     async def pause(data: dict[str, Any]) -> None:
-        await asked.put(data)
+        await pauses.put(data)
         await go_on.wait()
 
     run = bench.script("run", f"{SAYS}; headgate-return zuul.pause=true port=8080")
     building = bench.start(run=(run,), post_run=(bench.script("post", SAYS),), contact=Alone(pause))
-    assert await asked.get() == {"zuul": {"pause": True}, "port": 8080}
+    assert await pauses.get() == {"zuul": {"pause": True}, "port": 8080}
     assert printed_words(bench) == ["run"] and "PAUSED" in bench.log
     go_on.set()
     assert (await building).result == "SUCCESS" and printed_words(bench) == ["run", "post"]

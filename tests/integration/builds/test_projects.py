@@ -60,17 +60,17 @@ async def test_projects_of_changes_are_there_as_far_as_the_job_wants_them(
     run = (bench.script("run", LISTS),)
     outcome = await built(bench, run=run, include_projects=included, exclude_projects=excluded)
     assert outcome.result == "SUCCESS" and there(bench) == wanted
-    told = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
-    assert set(told["projects"]) == wanted and told["project"]["canonical_name"] == OURS
+    variables = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
+    assert set(variables["projects"]) == wanted and variables["project"]["canonical_name"] == OURS
 
 
 async def test_a_job_with_reuse_is_given_what_it_names_and_nothing_of_what_is_ahead(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     outcome = await built(bench, run=(bench.script("run", LISTS),), reuse=True)
     assert outcome.result == "SUCCESS" and outcome.narrow and there(bench) == {OURS, NEEDED}
-    told = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
-    assert set(told["projects"]) == {OURS, NEEDED}
-    assert [one["project"]["canonical_name"] for one in told["items"]] == [OURS], "not what is ahead"
+    variables = bench.log_json("zuul-info/inventory.yaml")["all"]["vars"]["zuul"]
+    assert set(variables["projects"]) == {OURS, NEEDED}
+    assert [one["project"]["canonical_name"] for one in variables["items"]] == [OURS], "not what is ahead"
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,9 @@ async def test_secret_data_that_a_job_returns_is_sealed_and_stored_nowhere_else(
     assert "| must be passed as --secret --json FILE" in bench.log
     assert (f"| later {TOKEN}" in bench.log) == (exposure == "ignore"), "as with secrets of projects"
     logs = bench.runner.log_root / bench.id
-    kept = {file.name: file.read_text() for file in logs.rglob("*") if file.is_file()}
-    assert [name for name, text in kept.items() if name != "job-output.txt" and TOKEN in text] == []
-    assert "shown [redacted]" in kept["job-output.json"]
+    texts = {file.name: file.read_text() for file in logs.rglob("*") if file.is_file()}
+    assert [name for name, text in texts.items() if name != "job-output.txt" and TOKEN in text] == []
+    assert "shown [redacted]" in texts["job-output.json"]
 
 
 async def test_a_job_that_returns_others_each_time_has_a_bounded_number_of_them_looked_for(tmp_path: Path) -> None:

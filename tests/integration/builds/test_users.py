@@ -28,11 +28,11 @@ async def test_a_build_is_somebody_without_groups_and_capabilities(tmp_path: Pat
     bench = Bench(tmp_path, "bwrap", keep_work_dir=True)
     run = bench.script("run", WHO)
     assert (await bench.build(run=(run,))).result == "SUCCESS", bench.log
-    said = re.search(r"uid (\d+) groups (\d+) name build", bench.log)
-    assert said and int(said[1]) == int(said[2]) and 0 <= int(said[1]) - DEFAULT.first < DEFAULT.count
+    ids = re.search(r"uid (\d+) groups (\d+) name build", bench.log)
+    assert ids and int(ids[1]) == int(ids[2]) and 0 <= int(ids[1]) - DEFAULT.first < DEFAULT.count
     assert len(re.findall(r"Cap\w+:\s+0{16}$", bench.log, re.MULTILINE)) == 5 and "NoNewPrivs:\t1" in bench.log
     assert "| open" in bench.log and "| works" in bench.log
-    assert (bench.work / "src").stat().st_uid == int(said[1])
+    assert (bench.work / "src").stat().st_uid == int(ids[1])
 
 
 async def test_two_builds_are_two_people(tmp_path: Path) -> None:
@@ -54,5 +54,5 @@ async def test_stored_logs_do_not_belong_to_the_user_of_the_build(tmp_path: Path
     bench = Bench(tmp_path, "bwrap")
     run = bench.script("run", "cd $ZUUL_LOG_DIR; mkdir d; cp /bin/true d/x; chmod 6777 d/x")
     assert (await bench.build(run=(run,))).result == "SUCCESS", bench.log
-    kept = bench.runner.log_root / bench.id / "d/x"
-    assert kept.stat().st_uid == 0 and not kept.stat().st_mode & 0o6111
+    file = bench.runner.log_root / bench.id / "d/x"
+    assert file.stat().st_uid == 0 and not file.stat().st_mode & 0o6111

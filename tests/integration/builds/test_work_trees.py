@@ -158,9 +158,9 @@ async def test_a_required_project_without_the_branch_is_on_its_default_branch(
     spec = BuildSpec("b", "set", "t", "gate", "i", job, change)
     outcome = await runner.run(spec, state, asyncio.Event(), Alone())
     assert outcome.result == "SUCCESS", outcome
-    told = json.loads(Path(outcome.log_path, "vars.json").read_text())["zuul"]["projects"]
-    assert (told[API]["checkout"], told[API]["checkout_description"]) == ("master", "zuul branch")
-    assert (told[DOC]["checkout"], told[DOC]["checkout_description"]) == ("main", "project default branch")
+    projects = json.loads(Path(outcome.log_path, "vars.json").read_text())["zuul"]["projects"]
+    assert (projects[API]["checkout"], projects[API]["checkout_description"]) == ("master", "zuul branch")
+    assert (projects[DOC]["checkout"], projects[DOC]["checkout_description"]) == ("main", "project default branch")
 
 
 @pytest.mark.parametrize("place", ["work/src", "untrusted"])

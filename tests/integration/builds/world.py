@@ -31,7 +31,7 @@ class World:
         self._stack, self._state_json = ExitStack(), state_json
 
     def tell(self) -> str:
-        return json.dumps({name: said for name, said in vars(self).items() if not name.startswith("_")})
+        return json.dumps({name: value for name, value in vars(self).items() if not name.startswith("_")})
 
     def __enter__(self) -> World:
         if self._state_json:

@@ -94,8 +94,8 @@ async def test_of_the_images_that_filters_find_the_newest_is_taken(ground: AwsGr
     wanted = replace(wanted, image={"name": "newest", "image-filters": filters})
     await made(driver, wanted)
     assert instances(ground, wanted)[0].image_id == dates["2026-03-01"]
-    asked = [one.body.decode() for one in ground.faults.requests if call(one) == "DescribeImages"][-1]
-    assert "Owner.1=self" in asked, "anybody may give a public image that name"
+    request = [one.body.decode() for one in ground.faults.requests if call(one) == "DescribeImages"][-1]
+    assert "Owner.1=self" in request, "anybody may give a public image that name"
     for filters in ([], [{"name": "name", "values": ["no-such"]}], [{"name": "name"}], "x"):  # type: ignore[list-item]
         with pytest.raises(LaunchFailed):
             await made(driver, replace(wanted, node=node(), image={"name": "none", "image-filters": filters}))
@@ -370,14 +370,14 @@ async def _lender(received: ReceivedRequest, go_on: object) -> FaultAnswer:
 
 async def test_keys_are_requested_from_remote_servers_only_by_tls_and_missing_ones_are_named(tmp_path: Path) -> None:
     none = {"AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
-    for source, env, told in (
+    for source, env, message in (
         (AwsKeySource(), {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://example.org/c"}, "without TLS"),
         (AwsKeySource(file=str(tmp_path / "none")), {}, "cannot be read"),
         (AwsKeySource(role="r", web_identity=str(tmp_path / "none")), {}, "cannot be read"),
         (AwsKeySource(), {"AWS_EC2_METADATA_SERVICE_ENDPOINT": "http://127.0.0.1:9"}, "this machine has no role"),
     ):
         http = Http()
-        with pytest.raises(CloudUnavailable, match=told):
+        with pytest.raises(CloudUnavailable, match=message):
             await AwsCredentials(http, source, "http://127.0.0.1:9/", "r", none | env, lambda: 0.0).keys()
         await http.close()
 

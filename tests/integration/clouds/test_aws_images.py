@@ -141,8 +141,8 @@ async def gone(images: AwsImages, one: WantedImage, state: dict[str, str] | None
 async def test_an_image_has_its_providers_settings_and_machines_use_it(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
-    said = {"architecture": "arm64", "ena_support": False, "imds_support": "v2.0"}
-    one = wanted(ground, **said, volume_size=20, volume_type="gp3", iops=4000, throughput=250)
+    settings = {"architecture": "arm64", "ena_support": False, "imds_support": "v2.0"}
+    one = wanted(ground, **settings, volume_size=20, volume_type="gp3", iops=4000, throughput=250)
     upload = await sent(images, replace(one, name="dé/bian: 12"), file)
     there = ground.ec2.images[upload.external_id]
     disk = there["BlockDeviceMappings"][0]["Ebs"]
@@ -200,12 +200,12 @@ async def test_a_file_is_sent_in_parts_that_are_repeated_and_every_request_is_si
     await sent(images, one, file)
     key = f"headgate/ours/{one.upload}"
     assert seen == {key: {SYSTEM_TAG: "ours", UPLOAD_TAG: one.upload}}, "S3 takes no & in a tag"
-    parts = [asked for asked in ground.faults.requests if "partNumber" in asked.path]
-    assert [parse_qs(urlsplit(asked.path).query)["partNumber"] for asked in parts] == [["1"], *[["2"]] * 4, ["3"]]
-    assert max(len(asked.body) for asked in ground.faults.requests) == size
-    for asked in ground.faults.requests:
-        headers = {name.lower(): value for name, value in asked.headers.items()}
-        assert headers["authorization"] == signature(ground, asked, headers), asked.path
+    parts = [request for request in ground.faults.requests if "partNumber" in request.path]
+    assert [parse_qs(urlsplit(request.path).query)["partNumber"] for request in parts] == [["1"], *[["2"]] * 4, ["3"]]
+    assert max(len(request.body) for request in ground.faults.requests) == size
+    for request in ground.faults.requests:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        assert headers["authorization"] == signature(ground, request, headers), request.path
 
 
 def signature(ground: AwsImagesGround, received: ReceivedRequest, headers: Mapping[str, str]) -> str:
@@ -387,13 +387,13 @@ async def test_a_file_is_written_into_a_snapshot_but_for_its_empty_blocks(
     one = replace(one, provider={"region": REGION})
     state = await until(images, one, file, "snapshot")
     state = dict((await images.send(one, state, None)).state)
-    assert [asked.path.rpartition("/")[2] for asked in ground.faults.requests if asked.method == "PUT"] == [
+    assert [request.path.rpartition("/")[2] for request in ground.faults.requests if request.method == "PUT"] == [
         "0",
         *["21"] * 5,
     ]
-    for asked in ground.faults.requests:
-        headers = {name.lower(): value for name, value in asked.headers.items()}
-        assert headers["authorization"] == signature(ground, asked, headers), asked.path
+    for request in ground.faults.requests:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        assert headers["authorization"] == signature(ground, request, headers), request.path
     clock.now_s += 59
     waiting = await images.send(one, state, None)
     assert isinstance(waiting, Sending) and waiting.why == "AWS stores the snapshot"
@@ -495,10 +495,10 @@ async def test_leftovers_of_all_kinds_go_at_the_second_look_and_one_that_stays_k
     await until(images, one, file, "task")
     await until(images, other, file, "snapshot")
     tags = [{"Key": name, "Value": value} for name, value in one.tags.items()]
-    kept, used = (ground.ec2.has_snapshot(b"", Tags=tags) for _ in range(2))
-    for name, snapshot, said in ((f"debian-{one.upload}", kept, tags), ("somebody's", used, [])):
+    own, used = (ground.ec2.has_snapshot(b"", Tags=tags) for _ in range(2))
+    for name, snapshot, labels in ((f"debian-{one.upload}", own, tags), ("somebody's", used, [])):
         mapping = [{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": snapshot}}]
-        stays = ground.ec2.has_image(Name=name, BlockDeviceMappings=mapping, Tags=said)
+        stays = ground.ec2.has_image(Name=name, BlockDeviceMappings=mapping, Tags=labels)
     before = set(ground.ours())
     assert len(before) == 6, "an object, an import, two snapshots, an image, and that of somebody else"
     async with driving(ground) as driver:  # type: ignore[arg-type]
@@ -542,13 +542,13 @@ async def test_a_bucket_that_is_elsewhere_missing_or_foreign_is_reported(
 
 async def test_all_pages_of_a_bucket_are_read(ground: AwsImagesGround, images: AwsImages) -> None:
     async def paged(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        said = {name: values[0] for name, values in parse_qs(urlsplit(received.path).query).items()}
-        if "list-type" in said:
-            more = said.get("continuation-token") != "t/2="
+        query = {name: values[0] for name, values in parse_qs(urlsplit(received.path).query).items()}
+        if "list-type" in query:
+            more = query.get("continuation-token") != "t/2="
             one = f"<Contents><Key>headgate/a/{1 if more else 2}</Key></Contents>"
             mark = "<NextContinuationToken>t/2=</NextContinuationToken>"
         else:
-            more = (said.get("key-marker"), said.get("upload-id-marker")) != ("k&", "u")
+            more = (query.get("key-marker"), query.get("upload-id-marker")) != ("k&", "u")
             one = f"<Upload><Key>headgate/b/c/3</Key><UploadId>{4 if more else 5}</UploadId></Upload>"
             mark = "<NextKeyMarker>k&amp;</NextKeyMarker><NextUploadIdMarker>u</NextUploadIdMarker>"
         text = f"<IsTruncated>{str(more).lower()}</IsTruncated>{mark if more else ''}{one}"

@@ -176,8 +176,8 @@ async def test_any_digest_that_glance_has_is_compared(
         one = wanted()
         value = hashlib.sha256(content).hexdigest() if algorithm == "sha256" else "0" if algorithm else None
         old = hashlib.md5(content).hexdigest() if algorithm != "sha256" else "0"
-        said = {"checksum": old, "os_hash_algo": algorithm or None, "os_hash_value": value}
-        id = glance.add(status="active", visibility="private", **said, **one.tags)
+        digests = {"checksum": old, "os_hash_algo": algorithm or None, "os_hash_value": value}
+        id = glance.add(status="active", visibility="private", **digests, **one.tags)
         first = await images.send(one, {}, None)
         assert isinstance(first, Sending) and first.lacks_file
         if content == CONTENT:
@@ -251,5 +251,5 @@ async def test_a_machine_is_made_of_the_image_of_an_upload(nova_server: str, fil
         upload = await sent(driver.images, wanted(), file)  # type: ignore[attr-defined]
         with pytest.raises(LaunchFailed, match="Can not find requested image"):
             await driver.advance(ground.wanted(str(uuid.uuid4()), image={"image-id": upload.external_id}), {})
-        [asked] = [json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one)]
-        assert asked["imageRef"] == upload.external_id
+        [server] = [json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one)]
+        assert server["imageRef"] == upload.external_id

@@ -57,8 +57,8 @@ async def test_names_are_resolved_and_nova_gets_the_settings_of_the_label(
     there = (await ground.nova("GET", f"/servers/{machine.external_id}"))["server"]
     assert there["image"]["id"] == IMAGE and there["flavor"]["original_name"] == "m1.tiny"
     assert there["metadata"] == wanted.tags and there["config_drive"] == "" and list(there["addresses"]) == ["private"]
-    asked = next(json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one))
-    assert asked["security_groups"] == [{"name": "default"}] and asked["availability_zone"] == "nova"
+    server = next(json.loads(one.body)["server"] for one in ground.faults.requests if ground.makes(one))
+    assert server["security_groups"] == [{"name": "default"}] and server["availability_zone"] == "nova"
     assert machine.host == {
         "ansible_host": there["addresses"]["private"][0]["addr"],
         "ansible_port": 22,
@@ -134,14 +134,14 @@ async def test_two_servers_of_one_node_become_one(ground: OpenStackGround, drive
     """Nova accepts no token of its caller: if a pending call is repeated, it makes two."""
     wanted = ground.wanted(node())
     machine = await made(driver, wanted)
-    said = {
+    server = {
         "name": "twin",
         "imageRef": IMAGE,
         "flavorRef": "1",
         "networks": [{"uuid": NETWORK}],
         "metadata": dict(wanted.tags),
     }
-    await ground.nova("POST", "/servers", {"server": said})
+    await ground.nova("POST", "/servers", {"server": server})
     again = await made(driver, wanted, machine.state)
     assert again.external_id == machine.external_id
     while len(await ground.everything()) > 1:

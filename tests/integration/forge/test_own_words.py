@@ -22,8 +22,8 @@ CONFIG = """
 - pipeline:
     name: gate
     manager: dependent
-    trigger: {{{{hub: [{{{{event: {{event}}, action: status, status: {said}}}}}]}}}}
-    require: {{{{hub: {{{{open: true, status: {said}}}}}}}}}
+    trigger: {{{{hub: [{{{{event: {{event}}, action: status, status: {words}}}}}]}}}}
+    require: {{{{hub: {{{{open: true, status: {words}}}}}}}}}
     success: {{{{hub: {{{{merge: true, comment: false}}}}}}}}
 - job: {{{{name: unit, parent: null, run: jobs/unit}}}}
 - project: {{{{name: ^127.0.0.1/.*, check: {{{{jobs: [unit]}}}}, gate: {{{{jobs: [unit]}}}}}}}}
@@ -41,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", list(WORDS))
 async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tmp_path: Path) -> None:
     """Use pipelines in Zuul's form; full polls come only every few minutes."""
-    async with placed(KINDS[name], tmp_path, CONFIG.format(said=WORDS[name])) as place:
+    async with placed(KINDS[name], tmp_path, CONFIG.format(words=WORDS[name])) as place:
         change = place.here.ada.propose(place.project, "one", {"one.txt": "1\n"}, "one", "")
         place.here.bob.comment(change, "test it")
         await place.merged(change)
@@ -57,7 +57,7 @@ async def test_so_does_a_check_run_of_an_app(tmp_path: Path) -> None:
         where = {"server": here.hub.url, "webhook_token": SECRET}
         return {**where, "app_id": str(here.app.id), "app_key": str(key)}
 
-    config = CONFIG.format(said=WORDS["github"]).replace("{{status: success,", "{{check: success,")
+    config = CONFIG.format(words=WORDS["github"]).replace("{{status: success,", "{{check: success,")
     config = config.replace("action: status, status:", "action: completed, check:")
     event = "trigger: {{hub: [{{event: {event}, action: completed"
     assert event in config

@@ -55,16 +55,16 @@ async def test_what_people_write_is_only_text_there(venue: Hosted) -> None:
 async def test_who_sends_a_form_from_elsewhere_does_nothing(venue: Hosted) -> None:
     host = venue.host
     path = await host.propose("ada", PROJECT, "topic", {"a": "1\n"}, "A change", "")
-    said = {"who": REVIEWER, "does": "approve", "text": ""}
+    form = {"who": REVIEWER, "does": "approve", "text": ""}
     async with browser(host) as client:
         for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": ""}):
-            assert (await client.post(path, data=said, headers=headers)).status_code == 403
+            assert (await client.post(path, data=form, headers=headers)).status_code == 403
         rebound = {"Host": "evil.example", "Origin": "http://evil.example"}
-        assert (await client.post(path, data=said, headers=rebound)).status_code == 403
-        assert (await client.post(f"{host.actions.root}/", data=said, headers=rebound)).status_code == 403
+        assert (await client.post(path, data=form, headers=rebound)).status_code == 403
+        assert (await client.post(f"{host.actions.root}/", data=form, headers=rebound)).status_code == 403
         (seen,) = await host.actions.seen()
         assert seen.remarks == ()
-        assert (await client.post(path, data=said)).status_code == 303
+        assert (await client.post(path, data=form)).status_code == 303
     (seen,) = await host.actions.seen()
     assert [(remark.who, remark.did) for remark in seen.remarks if remark.did != "noted"] == [(REVIEWER, "approved")]
 
@@ -96,8 +96,8 @@ async def test_a_branch_that_was_pushed_becomes_a_change(venue: Hosted) -> None:
     async with browser(host) as client:
         home = f"{host.actions.root}/"
         assert f"<option>{PROJECT}:by-hand</option>" in (await client.get(home)).text
-        said = {"who": "ada", "branch": f"{PROJECT}:by-hand", "title": "By hand", "text": ""}
-        answer = await client.post(home, data=said)
+        form = {"who": "ada", "branch": f"{PROJECT}:by-hand", "title": "By hand", "text": ""}
+        answer = await client.post(home, data=form)
         assert answer.status_code == 303
         assert "By hand" in (await client.get(answer.headers["Location"])).text
         assert "by-hand</option>" not in (await client.get(home)).text

@@ -82,9 +82,9 @@ def test_a_remote_is_talked_to_as_the_user_would() -> None:
 async def test_credentials_of_the_user_reach_remotes_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / ".gitconfig").write_text("[credential]\nhelper = vault\n")
     monkeypatch.setenv("HOME", str(tmp_path))
-    asked = ("config", "--get", "credential.helper")
-    assert await git(*asked, at=tmp_path, remote=True, ok=(0, 1)) == (0, "vault\n")
-    assert await git(*asked, at=tmp_path, ok=(0, 1)) == (1, "")
+    command = ("config", "--get", "credential.helper")
+    assert await git(*command, at=tmp_path, remote=True, ok=(0, 1)) == (0, "vault\n")
+    assert await git(*command, at=tmp_path, ok=(0, 1)) == (1, "")
 
 
 async def test_a_checkout_has_what_the_chain_makes(repositories: Repositories) -> None:
@@ -287,8 +287,8 @@ async def test_who_makes_the_commits_is_a_setting(repositories: Repositories) ->
     git = GitEngine(repositories.root / "git", {"local": connection(repositories)}, b"Gate <gate@example.org>")
     state = await state_of(git, item(commit, "one"))
     path = git.mirror(PROJECT, "local").path
-    said = run_git("log", "-1", "--format=%an <%ae> %cn", state.merged[PROJECT]["master"], at=path)
-    assert said == "Gate <gate@example.org> Gate"
+    people = run_git("log", "-1", "--format=%an <%ae> %cn", state.merged[PROJECT]["master"], at=path)
+    assert people == "Gate <gate@example.org> Gate"
     assert run_git("fsck", "--strict", "--no-dangling", at=path) == ""
 
 

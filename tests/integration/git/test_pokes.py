@@ -146,8 +146,8 @@ def test_the_hook_tells_of_each_push_and_of_no_note(
     at, work = repositories.hub / "code", repositories.work("code")
     listener.open.set()
     with in_a_directory_without_settings(tmp_path, monkeypatch):
-        said = installed(tmp_path, listener.port, at)
-    assert said.exit_code == 0 and "Headgate accepted the test poke" in said.output, said.output
+        result = installed(tmp_path, listener.port, at)
+    assert result.exit_code == 0 and "Headgate accepted the test poke" in result.output, result.output
     assert (at / "hooks/headgate-poke").stat().st_mode & 0o007 == 0
     assert SECRET not in (at / "hooks/headgate-poke").read_text()
     run_git("push", "-q", "origin", "HEAD:refs/notes/headgate", at=work)
@@ -206,8 +206,8 @@ def test_nothing_in_a_repository_chooses_what_is_written_or_run(
 
     monkeypatch.setattr(Path, "replace", replaced)
     with in_a_directory_without_settings(tmp_path, monkeypatch):
-        said = installed(tmp_path, listener.port, at)
-    assert "Headgate accepted the test poke" in said.output, said.output
+        result = installed(tmp_path, listener.port, at)
+    assert "Headgate accepted the test poke" in result.output, result.output
     assert precious.read_text() == "precious" and not evil.exists()
 
 
@@ -225,8 +225,8 @@ def test_a_push_waits_for_no_answer_and_fails_for_none(
         assert "Headgate: https://gate.example/t/x/status" in pushed.stderr
         assert len(listener.of(2)) == 2 and not listener.open.is_set()  # nobody has answered, and the push has ended
         listener.open.set()
-        said = installed(tmp_path, 1, at)  # if nobody listens
-    assert said.exit_code == 0 and "so Headgate sees pushes here only when it polls" in said.output
+        result = installed(tmp_path, 1, at)  # if nobody listens
+    assert result.exit_code == 0 and "so Headgate sees pushes here only when it polls" in result.output
     monkeypatch.setenv("GL_REPO", "of\nno name")
     run_git("push", "-q", "origin", "HEAD:refs/for/master/two", at=work)
     (at / "hooks/headgate-poke").unlink()
@@ -236,15 +236,15 @@ def test_a_push_waits_for_no_answer_and_fails_for_none(
 
 
 def test_errors_in_printing_or_installing_are_reported(repositories: Repositories, tmp_path: Path) -> None:
-    for said, why in (
+    for result, why in (
         (printed(tmp_path, "mine"), "[web] root is not the http or https URL of the pages"),
         (printed(tmp_path, "--url", "https://h", "other"), "there is no connection 'other' with the driver git"),
         (printed(tmp_path, "--url", "https://h", "mine", token=""), "has no webhook_token"),
         (printed(tmp_path, "--url", "https://h", "mine", token="short"), "webhook_token needs at least 16 characters"),
     ):
-        assert said.exit_code and why in str(said.exception), said.output
+        assert result.exit_code and why in str(result.exception), result.output
     other = tmp_path / "other"
     other.write_text("#!/bin/sh\n")
-    said = CliRunner().invoke(hook, ["install", "--poke", str(other), str(repositories.hub / "code")])
-    assert said.exit_code and "is not a poke hook; run `headgate hook poke CONNECTION`" in str(said.exception)
+    result = CliRunner().invoke(hook, ["install", "--poke", str(other), str(repositories.hub / "code")])
+    assert result.exit_code and "is not a poke hook; run `headgate hook poke CONNECTION`" in str(result.exception)
     assert not (repositories.hub / "code/hooks/headgate-poke").exists()

@@ -123,9 +123,9 @@ class Watch:
     async def until_problem(self, text: str) -> str:
         """Return the problem of the project, once there is one; with an empty text, wait until there is none."""
         while True:
-            told = self.problems.get(PROJECT, "")
-            if text in told and bool(text) == bool(told):
-                return told
+            problem = self.problems.get(PROJECT, "")
+            if text in problem and bool(text) == bool(problem):
+                return problem
             await self.next()
 
 

@@ -27,23 +27,23 @@ def _rest() -> dict[str, Any]:
 
 @cache
 def _validator(name: str, part: str) -> jsonschema_rs.Draft202012Validator:
-    whole = {"$defs": _rest()["$defs"], "allOf": [_rest()["calls"][name][part]]}
-    return jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
+    schema = {"$defs": _rest()["$defs"], "allOf": [_rest()["calls"][name][part]]}
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
 
 
 def judge(exchange: FakeGitHubExchange) -> None:
     """Raise AssertionError if Gitea does not accept such a request, or gives no such answer."""
     name = f"{exchange.method} {exchange.template}"
-    said = _rest()["calls"][name]
-    unknown = set(exchange.query) - set(said["query"])
+    call = _rest()["calls"][name]
+    unknown = set(exchange.query) - set(call["query"])
     assert not unknown, f"query parameters that Gitea does not know: {unknown}"
     if exchange.request is not None:
-        assert said["request"] is not None, "a body where none is taken"
+        assert call["request"] is not None, "a body where none is taken"
         _check(_validator(name, "request"), "request", exchange.request)
     if exchange.status in OMITTED:
         return
     assert exchange.status in GOOD[exchange.method], f"Gitea never answers {exchange.status}"
-    if said["answer"] is None:
+    if call["answer"] is None:
         assert exchange.answer is None, "it has no body"
     else:
         _check(_validator(name, "answer"), f"answer {exchange.status}", exchange.answer)

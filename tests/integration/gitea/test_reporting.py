@@ -30,12 +30,12 @@ async def test_a_status_has_the_name_of_the_pipeline(here: Ground) -> None:
     pull = opened(here)
     await here.forge.report(outbox_message(pull, "start", how={"status": "pending", "comment": False}))
     await here.forge.report(outbox_message(pull, "success", how={"status": "success", "comment": False}))
-    said = here.repository.statuses[pull.head_sha]
-    assert [(s.context, s.state, s.description) for s in said] == [
+    statuses = here.repository.statuses[pull.head_sha]
+    assert [(s.context, s.state, s.description) for s in statuses] == [
         ("acme/gate", "pending", "gate status: pending"),
         ("acme/gate", "success", "gate status: success"),
     ]
-    assert said[0].target_url == "https://gate.example.org/t/acme/buildset/b1"
+    assert statuses[0].target_url == "https://gate.example.org/t/acme/buildset/b1"
     assert pull.comments == []
 
 

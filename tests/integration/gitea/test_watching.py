@@ -64,12 +64,15 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
         "pull_request.closed",
         "pull_request.reopened",
     ]
-    said = {one.happening.action: one.happening for one in gate.events if one.happening}
-    assert said["comment"].comments == ("recheck",)
-    assert said["comment"].who and (said["comment"].who.name, said["comment"].who.permission) == ("bob", "admin")
-    assert said["labeled"].added == ("ready",) == said["unlabeled"].removed
-    assert said["status"].statuses[0].spelled == "eve:lint:failure"
-    assert said["submitted"].state == "approved"
+    happenings = {one.happening.action: one.happening for one in gate.events if one.happening}
+    assert happenings["comment"].comments == ("recheck",)
+    assert happenings["comment"].who and (happenings["comment"].who.name, happenings["comment"].who.permission) == (
+        "bob",
+        "admin",
+    )
+    assert happenings["labeled"].added == ("ready",) == happenings["unlabeled"].removed
+    assert happenings["status"].statuses[0].spelled == "eve:lint:failure"
+    assert happenings["submitted"].state == "approved"
     details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
@@ -286,15 +289,15 @@ async def test_calls_that_fail_are_made_again(here: Ground) -> None:
 
 async def test_names_of_changes(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
-    for said in ("pulls/12", "pull/12", "issues/12", "pulls/12/files#x", "pulls/12?a=b"):
-        assert here.forge.named(f"{url}/acme/rocket/{said}") == key
-    for said in (
+    for path in ("pulls/12", "pull/12", "issues/12", "pulls/12/files#x", "pulls/12?a=b"):
+        assert here.forge.named(f"{url}/acme/rocket/{path}") == key
+    for text in (
         "https://example.com/code/acme/rocket/pulls/12",
         f"{url}/acme/rocket/pulls/1x",
         f"{url.removesuffix('/code')}/acme/rocket/pulls/12",
         f"{url}/acme/rocket/../pulls/12",
     ):
-        assert here.forge.named(said) == ""
+        assert here.forge.named(text) == ""
     opened(here)
     change_state = await here.forge.look_up(f"{PROJECT}#1")
     assert change_state is not None and change_state.open and change_state.change.number == "1"

@@ -35,10 +35,14 @@ def _schema() -> GraphQLSchema:
 
 @cache
 def _validator(kind: str, name: str, part: str, status: str = "") -> jsonschema_rs.Draft202012Validator:
-    said = _rest()[kind][name]
-    said = {"": said, "request": said.get("request"), "answers": said.get("answers", {}).get(status)}[part]
-    whole = {"$defs": _rest()["$defs"], "allOf": [said]}
-    return jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
+    description = _rest()[kind][name]
+    description = {
+        "": description,
+        "request": description.get("request"),
+        "answers": description.get("answers", {}).get(status),
+    }[part]
+    schema = {"$defs": _rest()["$defs"], "allOf": [description]}
+    return jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
 
 
 def _names(schema: Any) -> set[str] | None:
@@ -66,19 +70,19 @@ def judge(exchange: FakeGitHubExchange) -> None:
         _judge_graphql(exchange)
         return
     name = f"{exchange.method} {exchange.template}"
-    said = _rest()["calls"][name]
-    unknown = set(exchange.query) - set(said["query"])
+    call = _rest()["calls"][name]
+    unknown = set(exchange.query) - set(call["query"])
     assert not unknown, f"query parameters that GitHub does not know: {unknown}"
     if exchange.status < 400 and exchange.request is not None:
-        assert said.get("request") is not None, "a body where none is taken"
+        assert call.get("request") is not None, "a body where none is taken"
         _check(_validator("calls", name, "request"), "request", exchange.request)
-        known = _names(said["request"])
+        known = _names(call["request"])
         if known is not None and isinstance(exchange.request, dict):
             assert set(exchange.request) <= known, f"members that GitHub ignores: {set(exchange.request) - known}"
     status = str(exchange.status)
-    if status not in said["answers"]:
+    if status not in call["answers"]:
         assert exchange.status in OMITTED, f"GitHub never answers {status}"
-    elif said["answers"][status] is None:
+    elif call["answers"][status] is None:
         assert exchange.answer is None, f"{status} has no body"
     else:
         _check(_validator("calls", name, "answers", status), f"answer {status}", _with_forks(exchange.answer))

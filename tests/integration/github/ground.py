@@ -69,8 +69,8 @@ class Gate:
     @property
     def reported(self) -> list[str]:
         """Return the events under the names of triggers."""
-        said = [event.happening for event in self.events if event.happening is not None]
-        return [f"{one.event}.{one.action}" if one.action else one.event for one in said]
+        happenings = [event.happening for event in self.events if event.happening is not None]
+        return [f"{one.event}.{one.action}" if one.action else one.event for one in happenings]
 
     def change_state(self, number: int) -> ChangeState:
         return self.known[numbered(PROJECT, str(number))]

@@ -209,7 +209,7 @@ async def test_what_goes_wrong_there(ground: Ground) -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    for said, why in [
+    for settings, why in [
         ({"server": "https://github.example.com/x"}, "not a host name"),
         ({"server": "http://github.example.com"}, "allowed only for this machine"),
         ({"app_id": "1"}, "set both"),
@@ -217,7 +217,7 @@ def test_settings_that_cannot_be() -> None:
         ({"app_id": "1", "app_key": "/k"}, "not a private key"),
     ]:
         with pytest.raises(UserError, match=why):
-            account("hub", said, "")
+            account("hub", settings, "")
     public = account("hub", {})
     assert (public.api, public.graphql) == ("https://api.github.com", "https://api.github.com/graphql")
     own = account("hub", {"server": "github.example.com"})

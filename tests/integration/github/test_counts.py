@@ -41,8 +41,8 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     _, worker = here.driver("worker")
 
     async def tell(pull: Any, kind: str, pipeline: str, **how: str) -> None:
-        said = replace(report(kind, kind), pipeline=pipeline)
-        await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
+        work = replace(report(kind, kind), pipeline=pipeline)
+        await worker.report(OutboxMessage("", work, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
 
     async with watched(here) as gate:
         assert await worker.look_up(f"{PROJECT}#1") is None  # it has a token

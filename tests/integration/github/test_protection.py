@@ -103,10 +103,10 @@ async def test_somebody_creates_more_branches_than_requested(here: Ground, monke
 async def test_rulesets_that_may_not_be_seen_are_no_rulesets_that_are_not_there(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = FakeGitHubGraph._ref
+    real = FakeGitHubGraph._ref
 
     def blind(self: FakeGitHubGraph, *of: Any) -> Any:
-        return {**whole(self, *of), "rules": None}
+        return {**real(self, *of), "rules": None}
 
     monkeypatch.setattr(FakeGitHubGraph, "_ref", blind)
     async with watched(here, exclude_unprotected_branches=True) as gate:

@@ -23,11 +23,11 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 def pushing(here: Ground, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     """Let somebody push a commit with 101 statuses after each of the first pages."""
-    whole, pull = here.client.query, here.repository.pulls[1]
+    real, pull = here.client.query, here.repository.pulls[1]
 
     async def query(key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
         nonlocal times
-        found = await whole(key, text, urgent=urgent, **variables)
+        found = await real(key, text, urgent=urgent, **variables)
         if times:
             times -= 1
             here.ada.push(here.repository, "topic", {"a.txt": f"more {times}\n"})

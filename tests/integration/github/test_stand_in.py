@@ -85,7 +85,7 @@ async def test_every_call_answers_as_described(ground: Ground) -> None:
     output = {"title": "Summary", "summary": "All good", "annotations": [note]}
     run = (await ask("POST", f"{ROCKET}/check-runs", json={"name": "gate", "head_sha": sha, "output": output})).json()
     made = (await ask("POST", f"{issue}/comments", json={"body": "Hello"})).json()
-    asked = [
+    requests = [
         ("GET", "/installation/repositories", None),
         ("GET", "/rate_limit", None),
         ("GET", "/users/bob", None),
@@ -119,8 +119,8 @@ async def test_every_call_answers_as_described(ground: Ground) -> None:
         ("PATCH", at, {"state": "open"}),
         ("PUT", f"{at}/merge", {"sha": sha, "merge_method": "merge"}),
     ]
-    for method, path, said in asked:
-        answer = await ask(method, path, json=said) if said is not None else await ask(method, path)
+    for method, path, body in requests:
+        answer = await ask(method, path, json=body) if body is not None else await ask(method, path)
         assert answer.is_success, (method, path, answer.text)
     made_calls = {f"{one.method} {one.template}" for one in hub.server.log if one.status < 300}
     assert set(calls()) - made_calls == {
@@ -240,10 +240,10 @@ async def test_limits_of_both_kinds(ground: Ground) -> None:
     ground.hub.limits.budgets.clear()
     ground.hub.limits.content_max_a_minute = 2
     ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
-    said = [await ground.ask("POST", f"{ROCKET}/issues/1/comments", json={"body": "x"}) for _ in range(4)]
-    assert [one.status_code for one in said] == [201, 201, 201, 403]
-    assert said[-1].headers["Retry-After"] == "60"
-    assert said[-1].json()["message"].startswith("You have exceeded a secondary rate limit")
+    answers = [await ground.ask("POST", f"{ROCKET}/issues/1/comments", json={"body": "x"}) for _ in range(4)]
+    assert [one.status_code for one in answers] == [201, 201, 201, 403]
+    assert answers[-1].headers["Retry-After"] == "60"
+    assert answers[-1].json()["message"].startswith("You have exceeded a secondary rate limit")
 
 
 async def test_renamed_repositories_lead_on(ground: Ground) -> None:
@@ -418,11 +418,11 @@ async def test_calls_go_wrong_when_a_test_says_so(ground: Ground) -> None:
 async def test_annotations_come_fifty_at_a_time(ground: Ground) -> None:
     pull = ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
     note = {"path": "a.txt", "start_line": 1, "end_line": 1, "annotation_level": "notice", "message": "Hm"}
-    said = {"name": "gate", "head_sha": pull.head_sha}
+    run = {"name": "gate", "head_sha": pull.head_sha}
     output = {"title": "Summary", "summary": "", "annotations": [note] * 51}
-    answer = await ground.ask("POST", f"{ROCKET}/check-runs", json={**said, "output": output})
+    answer = await ground.ask("POST", f"{ROCKET}/check-runs", json={**run, "output": output})
     assert answer.status_code == 422
-    answer = await ground.ask("POST", f"{ROCKET}/check-runs", token=ground.hub.token("ada"), json=said)
+    answer = await ground.ask("POST", f"{ROCKET}/check-runs", token=ground.hub.token("ada"), json=run)
     assert answer.status_code == 403  # only apps have check runs
 
 

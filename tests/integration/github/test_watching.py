@@ -82,12 +82,15 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
         "pull_request.closed",
         "pull_request.reopened",
     ]
-    said = {one.happening.action: one.happening for one in gate.events if one.happening}
-    assert said["comment"].comments == ("recheck",)
-    assert said["comment"].who and (said["comment"].who.name, said["comment"].who.permission) == ("bob", "admin")
-    assert said["labeled"].added == ("ready",) == said["unlabeled"].removed
+    happenings = {one.happening.action: one.happening for one in gate.events if one.happening}
+    assert happenings["comment"].comments == ("recheck",)
+    assert happenings["comment"].who and (happenings["comment"].who.name, happenings["comment"].who.permission) == (
+        "bob",
+        "admin",
+    )
+    assert happenings["labeled"].added == ("ready",) == happenings["unlabeled"].removed
     assert {
-        action: (one.who.name, one.who.permission) for action, one in said.items() if action in DEEDS and one.who
+        action: (one.who.name, one.who.permission) for action, one in happenings.items() if action in DEEDS and one.who
     } == {
         "converted_to_draft": ("ada", "write"),
         "ready_for_review": ("ada", "write"),
@@ -96,8 +99,8 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
         "closed": ("ada", "write"),
         "reopened": ("ada", "write"),
     }
-    assert said["status"].statuses[0].spelled == "eve:lint:failure"
-    assert said["submitted"].state == "approved"
+    assert happenings["status"].statuses[0].spelled == "eve:lint:failure"
+    assert happenings["submitted"].state == "approved"
     details = gate.change_state(1).details
     assert details is not None and details.votes is not None
     assert [(v.who.name, v.value, v.who.permission) for v in details.votes] == [("bob", "approved", "admin")]
@@ -331,14 +334,14 @@ async def test_calls_that_fail_are_made_again(here: Ground, monkeypatch: pytest.
 
 async def test_names_of_changes(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
-    for said in (f"{url}/acme/rocket/pull/12", f"{url}/acme/rocket/pull/12/files#x", f"{url}/acme/rocket/pull/12?a=b"):
-        assert here.forge.named(said) == key
-    for said in (
+    for text in (f"{url}/acme/rocket/pull/12", f"{url}/acme/rocket/pull/12/files#x", f"{url}/acme/rocket/pull/12?a=b"):
+        assert here.forge.named(text) == key
+    for text in (
         "https://example.com/acme/rocket/pull/12",
         f"{url}/acme/rocket/issues/12",
         f"{url}/acme/rocket/pull/1x",
     ):
-        assert here.forge.named(said) == ""
+        assert here.forge.named(text) == ""
     opened(here)
     change_state = await here.forge.look_up(f"{PROJECT}#1")
     assert change_state is not None and change_state.open and change_state.change.number == "1"
@@ -366,6 +369,8 @@ async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
         "check_run.rerequested",
         "pull_request.comment",
     ]
-    said = [event.happening for event in gate.events if event.happening and event.happening.action == "rerequested"]
-    (status,) = [one for happening in said for one in happening.statuses]
+    happenings = [
+        event.happening for event in gate.events if event.happening and event.happening.action == "rerequested"
+    ]
+    (status,) = [one for happening in happenings for one in happening.statuses]
     assert status.spelled == "headgate:acme/gate:failure"

@@ -22,8 +22,8 @@ async def test_one_change_checked_and_gated_costs_twenty_calls_at_most(here: Gro
     _, worker = here.driver("worker")
 
     async def tell(one: FakeGitLabMergeRequest, kind: str, pipeline: str, **how: object) -> None:
-        said = replace(report(kind, kind), pipeline=pipeline)
-        await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(one), how=how))
+        work = replace(report(kind, kind), pipeline=pipeline)
+        await worker.report(OutboxMessage("", work, key=f"{pipeline}-{kind}", change=change_of(one), how=how))
 
     async with watched(here) as gate:
         before = len(here.hub.server.log)

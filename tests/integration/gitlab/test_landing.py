@@ -65,11 +65,11 @@ async def test_a_head_that_moves_while_it_is_merged_does_not_land(
 ) -> None:
     """The request to GitLab names the tested head, and GitLab refuses any other."""
     one = opened(here)
-    whole = here.client.change
+    real = here.client.change
 
     async def change(*args: object) -> object:
         here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
-        return await whole(*args)  # type: ignore[arg-type]
+        return await real(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(here.client, "change", change)
     done = await here.forge.land(*as_tested(here, one))

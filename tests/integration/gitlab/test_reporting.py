@@ -31,10 +31,10 @@ async def test_a_status_has_the_name_of_the_pipeline_and_is_of_the_head_pipeline
     here.project.only_if_pipeline_succeeds = True
     for kind, state in (("start", "running"), ("start", "running"), ("success", "success")):
         await here.forge.report(outbox_message(one, kind, how={"status": state, "comment": False}))
-    (said,) = here.project.statuses
-    assert (said.name, said.state, said.ref, said.sha) == ("acme/gate", "success", "topic", one.sha)
-    assert said.description == "gate passed"
-    assert said.target_url == "https://gate.example.org/t/acme/buildset/b1"
+    (status,) = here.project.statuses
+    assert (status.name, status.state, status.ref, status.sha) == ("acme/gate", "success", "topic", one.sha)
+    assert status.description == "gate passed"
+    assert status.target_url == "https://gate.example.org/t/acme/buildset/b1"
     assert one.notes == []
     change_state = await here.forge.look_up(f"{PROJECT}#1")
     assert change_state is not None and change_state.details is not None and change_state.details.rules == ()
@@ -45,10 +45,10 @@ async def test_of_a_fork_the_status_is_where_we_may_write(here: Ground) -> None:
     one = here.eve.propose(here.project, "topic", {"a.txt": "2\n"}, fork=fork)
     message = outbox_message(one, "success", how={"status": "success", "comment": False})
     await here.forge.report(message)
-    assert fork.statuses == [] and [said.name for said in here.project.statuses] == ["acme/gate"]
+    assert fork.statuses == [] and [status.name for status in here.project.statuses] == ["acme/gate"]
     fork.members["gate"] = 30
     await here.forge.report(message)
-    assert [said.ref for said in fork.statuses] == ["topic"]
+    assert [status.ref for status in fork.statuses] == ["topic"]
     here.hub.remove_fork(fork)
     await here.forge.report(message)
 

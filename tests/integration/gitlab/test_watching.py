@@ -80,11 +80,11 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
         "reopened",
     ]
     events = [event for event in gate.events if event.happening and event.happening.event == "gl_merge_request"]
-    said = [event.happening for event in events]
+    happenings = [event.happening for event in events]
     assert [event.kind for event in events[:3]] == [EventKind.PROPOSED, EventKind.PROPOSED, EventKind.STIRRED]
-    assert said[5].added == ("fast", "ready") and said[6].removed == ("ready",)  # type: ignore[union-attr]
-    assert said[7].comments == ("recheck",)  # type: ignore[union-attr]
-    who = said[7].who  # type: ignore[union-attr]
+    assert happenings[5].added == ("fast", "ready") and happenings[6].removed == ("ready",)  # type: ignore[union-attr]
+    assert happenings[7].comments == ("recheck",)  # type: ignore[union-attr]
+    who = happenings[7].who  # type: ignore[union-attr]
     assert who is not None and (who.name, who.permission) == ("bob", "admin")
     assert gate.known[f"{PROJECT}#1"].change.branch == "stable"
 
@@ -98,8 +98,8 @@ async def test_who_comments_has_the_permission_that_the_project_gives(here: Grou
         for name in levels:
             here.hub.person(name).comment(one, "recheck")
         await here.settled()
-    said = [event.happening for event in gate.events if event.happening and event.happening.action == "comment"]
-    assert {one.who.name: one.who.permission for one in said if one.who} == {
+    happenings = [event.happening for event in gate.events if event.happening and event.happening.action == "comment"]
+    assert {one.who.name: one.who.permission for one in happenings if one.who} == {
         "none": "none",
         "guest": "read",
         "reporter": "read",
@@ -144,8 +144,8 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
         here.hub.mail.release(backwards)
         await here.settled()
     assert gate.known[f"{PROJECT}#1"].change.commit == one.sha
-    told = of_requests(gate.reported)
-    assert {name: told.count(name) for name in ("opened", "comment", "approved")} == dict(
+    events = of_requests(gate.reported)
+    assert {name: events.count(name) for name in ("opened", "comment", "approved")} == dict(
         opened=1, comment=1, approved=1
     )
 
@@ -212,8 +212,8 @@ async def test_values_that_gitlab_computes_later_are_polled_again(
         monkeypatch.setattr(gate, "take", lambda sighting: (seen.extend(sighting.change_states), take(sighting)))
         opened(here)
         await gate.until(lambda: seen and seen[-1].details and seen[-1].details.mergeable)
-    told = [one.details for one in seen if one.details is not None]
-    assert [(one.mergeable, [rule.met for rule in one.rules or ()]) for one in told] == [(None, [None]), (True, [])]
+    details = [one.details for one in seen if one.details is not None]
+    assert [(one.mergeable, [rule.met for rule in one.rules or ()]) for one in details] == [(None, [None]), (True, [])]
     requests = [one for one in here.hub.server.log if one.template == M and one.method == "GET"]
     assert len(requests) == 3
 
@@ -376,20 +376,20 @@ async def test_an_incomplete_list_of_branches_reports_nothing(
 
 async def test_names_of_changes(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
-    for said in (
+    for text in (
         f"{url}/{PATH}/-/merge_requests/12",
         f"{url}/{PATH}/merge_requests/12",
         f"{url}/{PATH}/-/merge_requests/12/diffs?a=b#note_1",
     ):
-        assert here.forge.named(said) == key
-    for said in (
+        assert here.forge.named(text) == key
+    for text in (
         f"https://example.com/{PATH}/-/merge_requests/12",
         f"{url}/{PATH}/-/issues/12",
         f"{url}/{PATH}/-/merge_requests/1x",
         f"{url}/rocket/-/merge_requests/1",
         f"{url}/acme/../rocket/-/merge_requests/1",
     ):
-        assert here.forge.named(said) == ""
+        assert here.forge.named(text) == ""
     opened(here)
     change_state = await here.forge.look_up(f"{PROJECT}#1")
     assert change_state is not None and change_state.open and change_state.change.number == "1"

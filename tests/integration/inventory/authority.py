@@ -21,9 +21,9 @@ class Authority:
 
     def issue(self, name: str, *, project: str = "", role: str = "", partition: str = "") -> tuple[bytes, bytes]:
         key = ec.generate_private_key(ec.SECP256R1())
-        said = [(NameOID.COMMON_NAME, name), (NameOID.ORGANIZATION_NAME, project)]
-        said += [(NameOID.ORGANIZATIONAL_UNIT_NAME, role), (NameOID.LOCALITY_NAME, partition)]
-        subject = x509.Name([x509.NameAttribute(oid, value) for oid, value in said if value])
+        attributes = [(NameOID.COMMON_NAME, name), (NameOID.ORGANIZATION_NAME, project)]
+        attributes += [(NameOID.ORGANIZATIONAL_UNIT_NAME, role), (NameOID.LOCALITY_NAME, partition)]
+        subject = x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes if value])
         made = self._builder(subject, key).add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), False)
         plain = serialization.NoEncryption()
         return (

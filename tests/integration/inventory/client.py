@@ -151,8 +151,8 @@ def deletes(stub: runmetadata_pb2_grpc.RunmMetadataStub) -> None:
         get = pb.ObjectGetByUuidRequest(session=stranger, uuid=made.uuid)
         assert code(lambda: stub.object_get_by_uuid(get)) == "NOT_FOUND"  # noqa: B023
     several = [one.uuid for one in stub.object_find(pb.ObjectFindRequest(session=ALICE)) if one.name < "node6"]
-    kept = {made.uuid}
-    gone = pb.ObjectDeleteByUuidsRequest(session=ALICE, uuids=[u for u in several if u not in kept] + ["f" * 32])
+    spared = {made.uuid}
+    gone = pb.ObjectDeleteByUuidsRequest(session=ALICE, uuids=[u for u in several if u not in spared] + ["f" * 32])
     assert stub.object_delete_by_uuids(gone).num_deleted == 6
     assert sorted(found(stub)) == ["debian", "node6", "node7"]
 

@@ -42,8 +42,8 @@ def document(properties: dict[str, object], required: list[str]) -> str:
 def main(address: str) -> None:
     stub = runmetadata_pb2_grpc.RunmMetadataStub(grpc.insecure_channel(address))
     stub.partition_create(pb.PartitionCreateRequest(session=ADMIN, partition=pb.Partition(name="part0")))
-    asked = pb.ProviderDefinitionGetGlobalDefaultRequest(session=ADMIN)
-    first = json.loads(stub.provider_definition_get_global_default(asked).schema)
+    request = pb.ProviderDefinitionGetGlobalDefaultRequest(session=ADMIN)
+    first = json.loads(stub.provider_definition_get_global_default(request).schema)
     assert sorted(first["required"]) == ["partition", "provider_type"] and first["additionalProperties"] is False
     assert sorted(first["properties"]) == [
         "name", "parent", "partition", "properties", "provider_type", "tags", "uuid",

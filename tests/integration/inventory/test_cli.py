@@ -60,8 +60,8 @@ async def test_an_inventory_can_be_managed_by_typing(tmp_path: Path) -> None:
     async with service(tmp_path, "--store", store, identity="verify") as address:
         shell = Shell(address, tmp_path)
         for wrong in ("", "guessed"):
-            said = await shell("partition list", status=16, HEADGATE_TOKEN=wrong)
-            assert "bearer token" in said or "not a token" in said
+            output = await shell("partition list", status=16, HEADGATE_TOKEN=wrong)
+            assert "bearer token" in output or "not a token" in output
         assert len(await shell("partition create", stdin="name: part0\n")) == 32
         assert "part0" in await shell("partition list -f pa*")
         await shell("provider definition set -t runm.compute", stdin=COMPUTE)
@@ -113,9 +113,9 @@ async def test_many_are_imported_and_exported(tmp_path: Path) -> None:
             await shell("partition", "create", stdin=f"name: {name}")
         read = ("import", "-t", "runm.machine", "-f")
         assert "broken.csv:102: name must be set" in await shell(*read, str(tmp_path / "broken.csv"), status=1)
-        said = await shell(*read, str(tmp_path / "machines.csv"), status=1)
-        assert "249 created, 0 updated, 0 unchanged, 1 refused" in said
-        assert "machines.csv:202: name has 301 bytes; at most 255 are allowed" in said
+        output = await shell(*read, str(tmp_path / "machines.csv"), status=1)
+        assert "249 created, 0 updated, 0 unchanged, 1 refused" in output
+        assert "machines.csv:202: name has 301 bytes; at most 255 are allowed" in output
         again = await shell(*read, str(tmp_path / "machines.csv"), status=1)
         assert "0 created, 0 updated, 249 unchanged, 1 refused" in again
         lines[1], lines[201] = "m000,9,fast new", "m200,1,"

@@ -36,7 +36,7 @@ def _walk(address: str) -> None:
         with other.lease("tag:gpu") as lease:
             assert lease.user == "bob"
         assert not stock.call("ListLeases").leases
-        told = next(stock.watch(revision=1))
-        assert told.changes[0].new.name == "m00"
+        event = next(stock.watch(revision=1))
+        assert event.changes[0].new.name == "m00"
         with pytest.raises(StockRefused, match="at most 100"):
             next(stock.watch(any=[pb.Filter(name="x")] * 101))

@@ -199,8 +199,8 @@ async def test_definitions_are_as_the_original_has_them(tmp_path: Path) -> None:
     await generated(tmp_path)
     options = ("--compatible", "--store", f"sqlite:///{tmp_path / 'inventory.sqlite'}")
     async with service(tmp_path, *options) as address:
-        said = await run(sys.executable, str(HERE / "fixtures.py"), address, PYTHONPATH=str(tmp_path))
-    assert "the fixtures are in" in said
+        output = await run(sys.executable, str(HERE / "fixtures.py"), address, PYTHONPATH=str(tmp_path))
+    assert "the fixtures are in" in output
 
 
 def headgate() -> str:
@@ -210,13 +210,13 @@ def headgate() -> str:
 async def _keys(port: str, prefix: str) -> list[str]:
     """Read with etcd's own program."""
     endpoints = f"--endpoints=127.0.0.1:{port}"
-    said = await run("etcdctl", endpoints, "get", "--prefix", "--keys-only", prefix, ETCDCTL_API="3")
-    return sorted(line for line in said.splitlines() if line)
+    output = await run("etcdctl", endpoints, "get", "--prefix", "--keys-only", prefix, ETCDCTL_API="3")
+    return sorted(line for line in output.splitlines() if line)
 
 
 async def drive(directory: Path, address: str) -> None:
-    said = await run(sys.executable, str(HERE / "client.py"), address, PYTHONPATH=str(directory))
-    assert "every method answers as published" in said
+    output = await run(sys.executable, str(HERE / "client.py"), address, PYTHONPATH=str(directory))
+    assert "every method answers as published" in output
 
 
 def hold(found: Sequence[Entry], root: str = "/runm/metadata") -> None:

@@ -280,8 +280,8 @@ def issuer() -> Any:  # the adapter's
 
 def token(**claims: Any) -> dict[str, str]:
     now = int(datetime.datetime.now(datetime.UTC).timestamp())
-    said = {"iss": "us", "aud": "inventory", "iat": now, "exp": now + 60, **claims}
-    return {"authorization": f"Bearer {jwt.encode(said, SECRET, 'HS256')}"}
+    payload = {"iss": "us", "aud": "inventory", "iat": now, "exp": now + 60, **claims}
+    return {"authorization": f"Bearer {jwt.encode(payload, SECRET, 'HS256')}"}
 
 
 async def status(call: Any) -> str:

@@ -55,15 +55,15 @@ async def test_what_the_additions_offer() -> None:
         first = made.objects[0]
         wanted = pb.Filter(require_tags=["fast"], require_items=[pb.Item(key="zone", value="z", prefix=True)])
         page = await client.Search(any=[wanted], limit=2, with_count=True)
-        told = [o.name for o in page.objects]
-        assert len(told) == 2 and page.count == 5 and not page.bounded
+        names = [o.name for o in page.objects]
+        assert len(names) == 2 and page.count == 5 and not page.bounded
         patch = pb.Patch(uuid=first.uuid, expected_generation=first.generation, name="m9", remove_tags=["fast"])
         patch.set_properties["rack"] = "a/b"
         (changed,) = (await client.Apply(steps=[pb.Step(update=patch)])).objects
         assert changed.name == "m9" and not changed.tags and changed.properties["rack"] == "a/b"
         assert await refusal(client.Apply(steps=[pb.Step(update=patch)])) == "ABORTED"
         rest = await client.Search(any=[wanted], limit=9, with_count=True, page_token=page.next_page_token)
-        assert sorted(told + [o.name for o in rest.objects]) == ["m0", "m1", "m2", "m3", "m4"]  # as it was then
+        assert sorted(names + [o.name for o in rest.objects]) == ["m0", "m1", "m2", "m3", "m4"]  # as it was then
         assert rest.revision == page.revision
         history = await client.History(uuid=first.uuid)
         assert [(c.kind, c.user, c.new.name) for c in history.changes] == [(1, "alice", "m0"), (2, "alice", "m9")]
@@ -88,10 +88,10 @@ async def test_steps_are_done_in_parts() -> None:
         steps = [machine(f"m{n}", "fast", zone=f"z{n}") for n in range(300)]
         steps[7], steps[150] = machine("m8", zone="again"), machine("")
         answer = await client.Apply(steps=steps, in_parts=True)
-        told = {one.step: one.status for one in answer.failures}
-        assert told.keys() <= {7, 8, 150} and told[150] == "INVALID_ARGUMENT" and len(told) == 2
-        assert set(told.values()) == {"INVALID_ARGUMENT", "ALREADY_EXISTS"}
-        assert [n for n, one in enumerate(answer.objects) if not one.uuid] == sorted(told)
+        statuses = {one.step: one.status for one in answer.failures}
+        assert statuses.keys() <= {7, 8, 150} and statuses[150] == "INVALID_ARGUMENT" and len(statuses) == 2
+        assert set(statuses.values()) == {"INVALID_ARGUMENT", "ALREADY_EXISTS"}
+        assert [n for n, one in enumerate(answer.objects) if not one.uuid] == sorted(statuses)
         page = await client.Search(limit=1_000)
         assert len(page.objects) == 298 and page.revision <= answer.revision + 1
         both = [pb.Step(delete=pb.Removal(uuid=page.objects[0].uuid)), pb.Step(update=pb.Patch(uuid="f" * 32))]
@@ -121,16 +121,16 @@ async def test_types_and_partitions_are_administered() -> None:
         assert await refusal(client.DeletePartition(partition="site")) == "FAILED_PRECONDITION"
         for name in ("p2", "p3"):
             await client.SetPartition(partition=pb.Partition(name=name))
-        whole, several, token = (await client.ListPartitions()).partitions, list[pb.Partition](), ""
+        partitions, several, token = (await client.ListPartitions()).partitions, list[pb.Partition](), ""
         while len(several) < 4:
             answer = await client.ListPartitions(limit=2, page_token=token)
             several, token = [*several, *answer.partitions], answer.next_page_token
             if not token:
                 break
-        assert several == list(whole) and len(whole) == 3
+        assert several == list(partitions) and len(partitions) == 3
         assert await refusal(client.ListPartitions(limit=1_001)) == "INVALID_ARGUMENT"
         assert await refusal(client.ListPartitions(page_token="x")) == "INVALID_ARGUMENT"
-        partition = next(one for one in whole if one.name == "site")
+        partition = next(one for one in partitions if one.name == "site")
         renamed = pb.Partition(uuid=partition.uuid, name="place")
         assert (await client.SetPartition(partition=renamed)).name == "place"
 
@@ -154,9 +154,9 @@ async def test_health_and_reflection() -> None:
                 health_pb2.HealthCheckRequest(service=service)
             )
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-        asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol=RUNM.full_name)
+        request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=RUNM.full_name)
         stub = reflection_pb2_grpc.ServerReflectionStub(client.channel)
-        async for answer in stub.ServerReflectionInfo(iter([asked])):
+        async for answer in stub.ServerReflectionInfo(iter([request])):
             assert answer.file_descriptor_response.file_descriptor_proto
 
 
@@ -215,8 +215,8 @@ async def test_a_definition_of_a_type_there_is_not_is_unmet() -> None:
 
 def token(**claims: Any) -> dict[str, str]:
     now = int(datetime.datetime.now(datetime.UTC).timestamp())
-    said = {"iss": "us", "aud": "inventory", "sub": "alice", "iat": now, "exp": now + 60, **claims}
-    return {"authorization": f"Bearer {jwt.encode(said, SECRET, 'HS256')}"}
+    payload = {"iss": "us", "aud": "inventory", "sub": "alice", "iat": now, "exp": now + 60, **claims}
+    return {"authorization": f"Bearer {jwt.encode(payload, SECRET, 'HS256')}"}
 
 
 async def test_a_token_says_who_calls() -> None:

@@ -126,7 +126,7 @@ async def test_what_several_claim_at_once_is_never_more_than_there_is(backend: B
                 wanted = ObjectLease("", "", "", "", "type=runm.provider", 60, 0, amounts={"memory": "8"})
                 return await servers[number % 2].ask(ALICE, wanted)
 
-            asked = await asyncio.gather(*(claim(number) for number in range(10)))
+            claims = await asyncio.gather(*(claim(number) for number in range(10)))
             judge(await world.store.list(""), world.places)
             book = await servers[0].book()
             held = [one for one in book.leases.values() if one.state == HELD]
@@ -136,5 +136,5 @@ async def test_what_several_claim_at_once_is_never_more_than_there_is(backend: B
             judge(await world.store.list(""), world.places)
             book = await servers[1].book()
             assert [one.state for one in book.leases.values()] == [HELD] * 5, "those who waited have theirs"
-            assert {one.id for one in asked} >= book.leases.keys()
+            assert {one.id for one in claims} >= book.leases.keys()
         assert await world.findings() == []

@@ -23,8 +23,8 @@ def _rest() -> dict[str, Any]:
 
 @cache
 def _validator(name: str, part: str) -> jsonschema_rs.Draft202012Validator:
-    said = _rest()["refused"] if part == "refused" else _rest()["calls"][name][part]
-    return _compiled(said)
+    schema = _rest()["refused"] if part == "refused" else _rest()["calls"][name][part]
+    return _compiled(schema)
 
 
 @cache
@@ -39,17 +39,17 @@ def _compiled(schema: Any) -> jsonschema_rs.Draft202012Validator:
 def judge(exchange: FakeKubernetesExchange) -> None:
     """Raise AssertionError if Kubernetes does not accept such a request, or gives no such answer."""
     name = f"{exchange.method} {exchange.template}"
-    said = _rest()["calls"].get(name)
-    assert said is not None, "there is no such call"
-    unknown = set(exchange.query) - set(said["query"])
+    call = _rest()["calls"].get(name)
+    assert call is not None, "there is no such call"
+    unknown = set(exchange.query) - set(call["query"])
     assert not unknown, f"query parameters that Kubernetes does not know: {unknown}"
     if exchange.request is not None:
-        assert said["request"] is not None, "a body where none is taken"
+        assert call["request"] is not None, "a body where none is taken"
         _check(_validator(name, "request"), "request", _without_null(exchange.request))
     if exchange.status >= 400:
         _check(_validator(name, "refused"), f"answer {exchange.status}", exchange.answer)
         return
-    assert str(exchange.status) in said["answers"], f"Kubernetes never answers {exchange.status}"
+    assert str(exchange.status) in call["answers"], f"Kubernetes never answers {exchange.status}"
     _check(_answer(name, str(exchange.status)), f"answer {exchange.status}", exchange.answer)
 
 

@@ -128,8 +128,8 @@ async def test_of_requests_with_one_ended_token_all_are_repeated_and_a_late_answ
     assert asking.refused(ended) and asking.refused(ended)
     renewed = await asking.headers()
     assert asking.refused(ended) and await asking.headers() == renewed != ended and calls.read_text() == "xxxx"
-    told = KubernetesCredentials(Cluster(site.url, "x", KubernetesUser(token="t")))
-    assert not told.refused(await told.headers())
+    credentials = KubernetesCredentials(Cluster(site.url, "x", KubernetesUser(token="t")))
+    assert not credentials.refused(await credentials.headers())
 
 
 def _env(until: str) -> list[Mapping[str, str]]:
@@ -200,10 +200,10 @@ def test_the_cluster_is_that_of_the_file_else_of_the_environment_else_the_one_ar
     (pod / "token").write_text("of the pod\n")
     (pod / "ca.crt").write_text("")
     around = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "HOME": str(tmp_path)}
-    said = {**around, "KUBECONFIG": f"{tmp_path / 'absent'}:{tmp_path / 'said'}", "HOME": str(tmp_path / "home")}
+    environment = {**around, "KUBECONFIG": f"{tmp_path / 'absent'}:{tmp_path / 'said'}", "HOME": str(tmp_path / "home")}
     home = {**around, "HOME": str(tmp_path / "home")}
-    assert found(tmp_path / "named", "", said, pod).server == "https://named:6443"
-    assert found(None, "", said, pod).server == "https://said:6443"
+    assert found(tmp_path / "named", "", environment, pod).server == "https://named:6443"
+    assert found(None, "", environment, pod).server == "https://said:6443"
     assert found(None, "", home, pod).server == "https://home:6443"
     inside = found(None, "", around, pod)
     assert (inside.server, inside.user.token_file) == ("https://10.0.0.1:443", pod / "token")

@@ -99,9 +99,9 @@ def test_records_of_logs_go_along_and_newer_ones_stay(places: tuple[Place, Place
         reader = StoredLogs(new.logs)
         assert await reader.of(BUILDS[0]) == newer
         for build in BUILDS[1:]:
-            kept = await reader.of(build)
-            assert kept == manifest(build)
-            content = reader.file(kept, "job-output.txt")
+            stored = await reader.of(build)
+            assert stored == manifest(build)
+            content = reader.file(stored, "job-output.txt")
             assert content is not None and b"".join([piece async for piece in content.read(0, len(LOG))]) == LOG
 
     asyncio.run(prepare())

@@ -85,10 +85,10 @@ async def test_builds_and_artifacts_go_from_a_store(kind: str, tmp_path: Path, r
     later_ms = int(time.time() * 1000) + 10 * DAY_MS
 
     policy = RetentionPolicy(days=20, artifacts_days=5)
-    said = await prune(store, policy, later_ms, lambda build: build == "b2", dry=True)
-    assert (said.builds, said.files) == ([], 2) and set(await keys(store)) == before
-    assert said.size_bytes == 10 or kind == "bucket"  # where they are compressed
-    assert await prune(store, policy, later_ms, lambda build: build == "b2") == said
+    pruned = await prune(store, policy, later_ms, lambda build: build == "b2", dry=True)
+    assert (pruned.builds, pruned.files) == ([], 2) and set(await keys(store)) == before
+    assert pruned.size_bytes == 10 or kind == "bucket"  # where they are compressed
+    assert await prune(store, policy, later_ms, lambda build: build == "b2") == pruned
     assert before - set(await keys(store)) == {"b1/report/a.html", "b1/b.bin"}
     manifest = await StoredLogs(store).of("b1")
     assert manifest is not None and manifest.complete and manifest.file("b.bin") is None

@@ -74,8 +74,8 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
         (build,) = ended.builds
         await Recorder(context, history)._keep(ended)
         remote = RemoteLogs(context, client, PeerFleet(context))
-        kept = StoredLogs(store)
-        site = site_of(context, running.scheduler.tenants, history, BuildLogs(tmp_path / "none", follow, remote, kept))
+        logs = StoredLogs(store)
+        site = site_of(context, running.scheduler.tenants, history, BuildLogs(tmp_path / "none", follow, remote, logs))
         async with client_of(HeadApplication(create_app(site)), "http://gate.example") as asking:
             yield World(asking, build.uuid, store, site)
     history.close()
@@ -107,18 +107,18 @@ async def test_files_are_served_with_their_type_entirely_or_in_part(world: World
     assert "content-encoding" not in (await world.get("job-output.txt", accept_encoding="gzip;q=0")).headers
 
     size = len(LOG)
-    for said, start, end in (
+    for requested, start, end in (
         ("bytes=5-9", 5, 10), ("bytes=-7", size - 7, size), (f"bytes={size - 3}-", size - 3, size),
         ("bytes=999990-1000010", 999_990, 1_000_011), (f"bytes=0-{10 * size}", 0, size), ("bytes=0-0", 0, 1),
     ):  # fmt: skip
-        part = await world.get("job-output.txt", range=said, accept_encoding="gzip")
-        assert (part.status_code, part.content) == (206, LOG[start:end]), said
+        part = await world.get("job-output.txt", range=requested, accept_encoding="gzip")
+        assert (part.status_code, part.content) == (206, LOG[start:end]), requested
         assert part.headers["content-range"] == f"bytes {start}-{end - 1}/{size}" and part.headers["etag"] == tag
-    for said in (f"bytes={size}-", "bytes=-0"):
-        none = await world.get("job-output.txt", range=said)
-        assert (none.status_code, none.headers["content-range"]) == (416, f"bytes */{size}"), said
-    for said in ("bytes=0-1,5-6", "bytes=9-5", "bytes=-", "lines=1-2", "bytes=x-1", "bytes=" + "9" * 5_000 + "-"):
-        assert (await world.get("job-output.txt", range=said)).content == LOG, said
+    for requested in (f"bytes={size}-", "bytes=-0"):
+        none = await world.get("job-output.txt", range=requested)
+        assert (none.status_code, none.headers["content-range"]) == (416, f"bytes */{size}"), requested
+    for requested in ("bytes=0-1,5-6", "bytes=9-5", "bytes=-", "lines=1-2", "bytes=x-1", "bytes=" + "9" * 5_000 + "-"):
+        assert (await world.get("job-output.txt", range=requested)).content == LOG, requested
     assert (await world.get("job-output.txt", range="bytes=0-1", if_range='"other"')).content == LOG
     assert (await world.get("job-output.txt", range="bytes=0-1", if_range=tag)).content == LOG[:2]
     assert (await world.get("job-output.txt", if_none_match=f'"x", {tag}')).status_code == 304

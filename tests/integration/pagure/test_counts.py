@@ -24,9 +24,9 @@ async def test_one_change_checked_and_gated(here: Ground) -> None:
     _, worker = here.driver("worker")
 
     async def tell(pull: Any, kind: str, pipeline: str, **how: Any) -> None:
-        said = replace(report(kind, kind), pipeline=pipeline)
+        work = replace(report(kind, kind), pipeline=pipeline)
         how = {"comment": False, **how}
-        await worker.report(OutboxMessage("", said, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
+        await worker.report(OutboxMessage("", work, key=f"{pipeline}-{kind}", change=change_of(pull), how=how))
 
     async with watched(here) as gate:
         before = len(here.calls)

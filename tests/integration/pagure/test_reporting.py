@@ -47,9 +47,9 @@ async def test_a_comment_is_posted_once_and_mentions_nobody(here: Ground) -> Non
     _, other = here.driver("other")
     await other.report(outbox_message(pull, "failure", text))
     await other.close()
-    (said,) = pull.comments
-    assert said.text.startswith("**gate: failed**") and len(said.text) <= 65_536
-    assert "@octocat" not in said.text and said.text.count("<!--") == 1
+    (comment,) = pull.comments
+    assert comment.text.startswith("**gate: failed**") and len(comment.text) <= 65_536
+    assert "@octocat" not in comment.text and comment.text.count("<!--") == 1
     await here.forge.report(outbox_message(pull, "success"))
     assert len(pull.comments) == 2, "Pagure lets nobody edit a comment"
     assert {one.user.login for one in pull.comments} == {"headgate"}

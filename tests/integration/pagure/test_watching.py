@@ -83,12 +83,14 @@ async def test_every_action_causes_one_event(here: Ground, monkeypatch: pytest.M
         "pg_pull_request.closed",
         "pg_pull_request.opened",
     ]
-    said = [one.happening for one in gate.events if one.happening]
-    comments = [one for one in said if one.action == "comment"]
+    happenings = [one.happening for one in gate.events if one.happening]
+    comments = [one for one in happenings if one.action == "comment"]
     assert [one.comments for one in comments] == [("recheck",), (":thumbsup: to this line",)]
     assert comments[0].who and (comments[0].who.name, comments[0].who.permission) == ("bob", "admin")
-    assert next(one for one in said if one.action == "tagged").added == ("ready",)
-    assert [(one.state, one.statuses[0].spelled) for one in said if one.statuses] == [("failure", "eve:lint:failure")]
+    assert next(one for one in happenings if one.action == "tagged").added == ("ready",)
+    assert [(one.state, one.statuses[0].spelled) for one in happenings if one.statuses] == [
+        ("failure", "eve:lint:failure")
+    ]
     assert gate.reported.count("pg_push") >= 3  # the branches of proposals, and the other one
 
 
@@ -291,17 +293,17 @@ async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Grou
 
 async def test_names_of_changes(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
-    for said in ("pull-request/12", "pull-request/12/", "pull-request/12#comment-3", "pull-request/12?a=b"):
-        assert here.forge.named(f"{url}/acme/rocket/{said}") == key
+    for path in ("pull-request/12", "pull-request/12/", "pull-request/12#comment-3", "pull-request/12?a=b"):
+        assert here.forge.named(f"{url}/acme/rocket/{path}") == key
     assert here.forge.named(f"{url}/rocket/pull-request/3") == "127.0.0.1/rocket#3"
-    for said in (
+    for text in (
         "https://example.com/code/acme/rocket/pull-request/12",
         f"{url}/acme/rocket/pull-request/1x",
         f"{url}/acme/rocket/issue/12",
         f"{url.removesuffix('/code')}/acme/rocket/pull-request/12",
         f"{url}/acme/../pull-request/12",
     ):
-        assert here.forge.named(said) == ""
+        assert here.forge.named(text) == ""
     opened(here)
     change_state = await here.forge.look_up(f"{PROJECT}#1")
     assert change_state is not None and change_state.open and change_state.change.number == "1"

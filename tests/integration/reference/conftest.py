@@ -41,10 +41,10 @@ AXIOS = "application/json, text/plain, */*"
 
 def token(**claims: Any) -> dict[str, str]:
     """Return the header of an administrator of the tenant; `claims` with None are left out."""
-    said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "exp": time.time() + 60}
-    said |= {"zuul": {"admin": ["example"]}, **claims}
-    kept = {name: value for name, value in said.items() if value is not None}
-    return {"Authorization": f"Bearer {jwt.encode(kept, SECRET, 'HS256')}"}
+    payload = {"iss": "issuer", "aud": "headgate", "sub": "ann", "exp": time.time() + 60}
+    payload |= {"zuul": {"admin": ["example"]}, **claims}
+    present = {name: value for name, value in payload.items() if value is not None}
+    return {"Authorization": f"Bearer {jwt.encode(present, SECRET, 'HS256')}"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,8 @@ async def test_a_lost_connection_is_reported_until_somebody_gives_it_up(simulate
     known = await account(simulated, "gone")
     assert known is not None and known.lacking_ms and [one.id for one in simulated.nodes()] == ["left"]
     record = simulated.context.map.nodes.accounts(derived("gone", "")).record
-    said: dict[str, Any] = {f: getattr(known, f) for f in known.__struct_fields__}
-    await simulated.context.store.commit([], [record.put(NodeAccount(**{**said, "given_up": "ada"}))])
+    fields: dict[str, Any] = {f: getattr(known, f) for f in known.__struct_fields__}
+    await simulated.context.store.commit([], [record.put(NodeAccount(**{**fields, "given_up": "ada"}))])
     await asyncio.sleep(60)
     assert simulated.nodes() == [] and await account(simulated, "gone") is None
 

@@ -45,9 +45,9 @@ async def test_a_change_is_promoted_as_it_is_shown(world: World) -> None:
         world.repositories.approve("code/api", topic)
         await world.in_pipeline(topic, "gate")
     (ref,) = (await world.get("T/status/change/three"))[0]["refs"]
-    for said in (ref["id"], f"two,{(await world.get('T/status/change/two'))[0]['refs'][0]['patchset']}"):
+    for name in (ref["id"], f"two,{(await world.get('T/status/change/two'))[0]['refs'][0]['patchset']}"):
         answer = await world.client.post(
-            f"{TENANT}/promote", json={"pipeline": "gate", "changes": [said]}, headers=token()
+            f"{TENANT}/promote", json={"pipeline": "gate", "changes": [name]}, headers=token()
         )
         assert (answer.status_code, answer.text) == (200, "true"), answer.text
     status = await world.get("T/status")
@@ -107,9 +107,13 @@ async def test_the_state_of_a_tenant_is_set_and_answered_with_null(world: World)
 
 
 async def test_permissions_of_the_bearer_have_the_form_that_the_dashboard_reads(world: World) -> None:
-    told = (await world.get("T/authorizations", headers=token()))["zuul"]
-    assert told["admin"] and told["scope"] == ["example"] and all(told["permissions"].values())
-    assert {"enqueue", "dequeue", "promote", "autohold", "set-tenant-state"} <= set(told["permissions"])
+    authorizations = (await world.get("T/authorizations", headers=token()))["zuul"]
+    assert (
+        authorizations["admin"]
+        and authorizations["scope"] == ["example"]
+        and all(authorizations["permissions"].values())
+    )
+    assert {"enqueue", "dequeue", "promote", "autohold", "set-tenant-state"} <= set(authorizations["permissions"])
     stranger = (await world.get("T/authorizations", headers=token(zuul=None)))["zuul"]
     assert stranger == {"admin": False, "permissions": {"read": True}, "scope": ["example"]}
     root = (await world.get("/api/authorizations", headers={"Authorization": "Bearer operators"}))["zuul"]

@@ -100,10 +100,10 @@ async def test_a_request_without_a_build_gets_a_usage_hint_and_a_missing_build_i
         "1",
         '{"x":' + "[" * 5_000,
     ):
-        said = await follow(world, message)
-        assert said.code == 4000 and "uuid" in said.reason, message
+        close = await follow(world, message)
+        assert close.code == 4000 and "uuid" in close.reason, message
     for name in ("x", "../../etc/passwd", "\u00e4" * 200, "\u20ac" * 100, "\U0001f4a9" * 60, "\x00"):
-        said = await follow(world, json.dumps({"uuid": name}))
-        assert said.code == 4011 and said.reason.startswith("Build not found"), name
-        said = await follow(world, json.dumps({"uuid": "x"}), tenant=name.replace("/", "").replace("\x00", "y"))
-        assert said.code == 4011 and said.reason.startswith("there is no tenant"), name
+        close = await follow(world, json.dumps({"uuid": name}))
+        assert close.code == 4011 and close.reason.startswith("Build not found"), name
+        close = await follow(world, json.dumps({"uuid": "x"}), tenant=name.replace("/", "").replace("\x00", "y"))
+        assert close.code == 4011 and close.reason.startswith("there is no tenant"), name

@@ -104,10 +104,10 @@ async def test_every_route_and_its_parameters_are_described(world: World) -> Non
         )
     assert not any("{path}" in name and "/api/" in name for name in described["paths"])
     builds = described["paths"]["/api/tenant/{tenant}/builds"]["get"]
-    asked = {one["name"] for one in builds["parameters"] if one["in"] == "query"}
+    parameters = {one["name"] for one in builds["parameters"] if one["in"] == "query"}
     assert {"project", "pipeline", "change", "branch", "patchset", "ref", "newrev", "uuid", "job_name", "voting",
             "nodeset", "result", "final", "held", "complete", "limit", "skip", "idx_min", "idx_max",
-            "exclude_result"} <= asked, "the reference's filters"  # fmt: skip
+            "exclude_result"} <= parameters, "the reference's filters"  # fmt: skip
     control = described["paths"]["/api/tenant/{tenant}/project/{project}/enqueue"]["post"]
     assert control["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/ForChange")
     refused = {name: one["responses"] for name, one in described["paths"]["/api/tenant/{tenant}/patch"].items()}

@@ -54,8 +54,8 @@ async def test_ended_builds_are_in_the_last_slot_and_can_be_filtered(world: Worl
     assert (
         every["job_name"] is None and counts.items() <= next(s for s in every["slots"] if s["part"] == "unit").items()
     )
-    whole = (await world.get("T/job-flakiness?pipeline=gate"))["slots"]
-    assert sum(s["builds"] for s in whole) == sum(s["builds"] for s in every["slots"])
+    slots = (await world.get("T/job-flakiness?pipeline=gate"))["slots"]
+    assert sum(s["builds"] for s in slots) == sum(s["builds"] for s in every["slots"])
 
 
 async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -> None:
@@ -148,8 +148,8 @@ async def test_what_it_does_not_accept_is_named(world: World, query: str, messag
 async def test_odd_texts_and_other_tenants_are_answered(world: World) -> None:
     for odd in ("%00", "%ED%A0%80", "'%20OR%201=1--", "%25", "_nit", "x" * 5_000):
         for name in ("job_name", "branch", "nodeset"):
-            asked = f"{name}={odd}" + ("" if name == "job_name" else "&job_name=unit")
-            answer = await world.client.get(f"{TENANT}/job-flakiness?{asked}")
+            query = f"{name}={odd}" + ("" if name == "job_name" else "&job_name=unit")
+            answer = await world.client.get(f"{TENANT}/job-flakiness?{query}")
             assert answer.status_code == 200 and answer.json()["slots"] == [], (name, odd, answer.text)
         for name in ("pipeline", "branch", "result"):
             answer = await world.client.get(f"{TENANT}/throughput?{name}={odd}")

@@ -60,8 +60,8 @@ async def test_images_are_listed_with_their_builds_and_uploads(world: World) -> 
     assert "build_artifacts" not in bought and debian["canonical_name"] == NAME
     (artifact,) = debian["build_artifacts"]
     assert (artifact["uuid"], artifact["build_tenant"], artifact["sha256"]) == ("art1", True, "a" * 64)
-    told = {one["uuid"]: (one["state"], one["validated"], one["endpoint_name"]) for one in artifact["uploads"]}
-    assert told == {"up1": ("failed", False, "local/r"), "up2": ("ready", True, "local/r")}
+    uploads = {one["uuid"]: (one["state"], one["validated"], one["endpoint_name"]) for one in artifact["uploads"]}
+    assert uploads == {"up1": ("failed", False, "local/r"), "up2": ("ready", True, "local/r")}
 
 
 @pytest.mark.parametrize(

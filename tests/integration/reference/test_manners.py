@@ -68,8 +68,8 @@ async def test_a_refusal_is_named_as_the_reference_names_it(world: World, header
     given = header if "Authorization" in header or not header else token(**header)
     answer = await world.client.post(DEQUEUE, json=BODY, headers=given)
     assert answer.status_code == 401
-    told = answer.json()
-    assert (told["error"], told["realm"]) == (error, "our-realm") and told["description"]
+    body = answer.json()
+    assert (body["error"], body["realm"]) == (error, "our-realm") and body["description"]
     assert answer.headers["www-authenticate"].startswith('Bearer realm="our-realm"')
 
 
@@ -128,13 +128,13 @@ async def test_answers_are_compressed_for_who_takes_it(world: World) -> None:
         return await world.client.send(request, stream=True)
 
     plain = await raw("identity")
-    whole = b"".join([piece async for piece in plain.aiter_raw()])
+    content = b"".join([piece async for piece in plain.aiter_raw()])
     assert "content-encoding" not in plain.headers and "Accept-Encoding" in plain.headers["vary"]
     small = await raw("br, gzip;q=0.8")
     packed = b"".join([piece async for piece in small.aiter_raw()])
     assert small.headers["content-encoding"] == "gzip" and int(small.headers["content-length"]) == len(packed)
-    assert json.loads(gzip.decompress(packed)) == json.loads(whole)
-    assert len(packed) < len(whole)
+    assert json.loads(gzip.decompress(packed)) == json.loads(content)
+    assert len(packed) < len(content)
     refused = await raw("gzip;q=0")
     assert "content-encoding" not in refused.headers
     await refused.aclose()

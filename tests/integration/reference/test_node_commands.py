@@ -38,9 +38,9 @@ Say = Callable[..., Coroutine[Any, Any, str]]
 
 def configure(world: World) -> None:
     landed, source = world.site.tenant("example").layouts.landed, Source(PROJECT, "local", "master", "z.yaml", True, "")
-    for (kind, name), said in ANSWERS.items():
+    for (kind, name), fields in ANSWERS.items():
         body = Table(1)
-        body |= {"name": name, **said}
+        body |= {"name": name, **fields}
         landed.singles[kind][name] = Stanza(kind, body, source, 1)
 
 

@@ -43,8 +43,8 @@ def uuid(name: str) -> str:
 
 
 def machine(name: str, *tags: str, **properties: str) -> Create:
-    said = {"provider": "racks", "ansible_host": "10.0.0.7", "ansible_password": SECRET, **properties}
-    return Create(Object(SITE, "runm.machine", "lab", uuid(name), name, said, tags))
+    settings = {"provider": "racks", "ansible_host": "10.0.0.7", "ansible_password": SECRET, **properties}
+    return Create(Object(SITE, "runm.machine", "lab", uuid(name), name, settings, tags))
 
 
 @asynccontextmanager

@@ -27,9 +27,9 @@ async def test_every_answer_has_the_shape_that_clients_look_for(world: World) ->
     assert not wrong, "\n".join(wrong)
     assert (job["report_url"], job["snapshotting"], job["remaining_time"]) == (f"build/{job['uuid']}", False, None)
     world.running.context.pages.url = "https://gate.example"
-    whole = world.site.status.of("example")
-    told = [job for p in whole.pipelines for q in p.change_queues for h in q.heads for item in h for job in item.jobs]
-    assert {one.report_url for one in told} == {f"https://gate.example/t/example/build/{one.uuid}" for one in told}
+    status = world.site.status.of("example")
+    jobs = [job for p in status.pipelines for q in p.change_queues for h in q.heads for item in h for job in item.jobs]
+    assert {one.report_url for one in jobs} == {f"https://gate.example/t/example/build/{one.uuid}" for one in jobs}
     full = {path: await world.get(path) for path in ("T/builds", "T/buildsets", "T/jobs", "T/build-times", "T/labels")}
     assert all(full.values()), "a shape says nothing of an empty list"
     world.running.runner.hold.set() if world.running.runner.hold else None

@@ -102,9 +102,9 @@ async def test_a_buildset_and_its_builds_are_documents_and_repeats_are_equal() -
         await reporter.tell(outbox_message("k2", result="SUCCESS", builds=()))
         assert "authorization" not in calls[0].headers
     assert {index for index, _ in server.documents} == {"zuul.example-2023.11.14"}
-    whole, build, other = server.documents.values()
-    assert (whole["build_type"], whole["uuid"], whole["result"]) == ("buildset", "b1", "FAILURE")
-    assert whole["@timestamp"] == "2023-11-14T22:13:20.000+00:00" and "Build failed." in whole["message"]
+    buildset, build, other = server.documents.values()
+    assert (buildset["build_type"], buildset["uuid"], buildset["result"]) == ("buildset", "b1", "FAILURE")
+    assert buildset["@timestamp"] == "2023-11-14T22:13:20.000+00:00" and "Build failed." in buildset["message"]
     assert (build["build_type"], build["buildset_uuid"], build["uuid"]) == ("build", "b1", "u1")
     assert (build["job_name"], build["result"], build["voting"]) == ("unit", "FAILURE", True)
     assert other["result"] == "SUCCESS" and sorted(server.versions.values()) == [1, 2, 2]
@@ -190,9 +190,9 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
     server = await asyncio.start_server(trickles, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     async with asyncio.timeout(DEADLINE_S), reporting(url) as reporter, webhook_client() as client:
-        for told in (reporter, WebhookReporter(client, Webhook(url))):
+        for target in (reporter, WebhookReporter(client, Webhook(url))):
             with pytest.raises(ReporterAway, match="TimeoutError"):
-                await told.tell(outbox_message())
+                await target.tell(outbox_message())
     server.close()
 
 
@@ -206,9 +206,9 @@ def test_how_servers_are_spoken_to_is_as_the_settings_say(tmp_path: Path) -> Non
         with pytest.raises(ElasticUnusable, match="uri"):
             elastic(uri)
     (tmp_path / "ca").write_text("no certificate")
-    for said in ({"ca_certs": "ca"}, {"ca_certs": "missing"}, {"client_cert": "ca"}):
+    for settings in ({"ca_certs": "ca"}, {"ca_certs": "missing"}, {"client_cert": "ca"}):
         with pytest.raises(ElasticUnusable, match="cannot be read"):
-            Elastic.of({"uri": "a", **said}, tmp_path)
+            Elastic.of({"uri": "a", **settings}, tmp_path)
 
 
 async def test_what_pipelines_report_is_there_once_it_landed(tmp_path: Path) -> None:
@@ -224,6 +224,6 @@ async def test_what_pipelines_report_is_there_once_it_landed(tmp_path: Path) -> 
             repositories.approve("code/api", "one")
             await until("two documents are there", lambda: len(server.documents) >= 2)
     assert {index for index, _ in server.documents} == {"ci-example"}
-    whole, build = server.documents.values()
-    assert (whole["pipeline"], whole["result"], whole["report"]) == ("gate", "SUCCESS", "success")
-    assert (build["job_name"], build["result"], build["buildset_uuid"]) == ("unit", "SUCCESS", whole["uuid"])
+    buildset, build = server.documents.values()
+    assert (buildset["pipeline"], buildset["result"], buildset["report"]) == ("gate", "SUCCESS", "success")
+    assert (build["job_name"], build["result"], build["buildset_uuid"]) == ("unit", "SUCCESS", buildset["uuid"])

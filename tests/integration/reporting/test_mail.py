@@ -133,16 +133,16 @@ async def test_what_the_server_says_decides_whether_it_is_tried_again() -> None:
 async def test_who_has_a_mail_does_not_receive_it_again_when_others_do() -> None:
     options = {"to": "a@example.org, b@example.org, c@example.org"}
     async with mailbox() as box:
-        told = reporter(box)
+        mails = reporter(box)
         box.answers |= {"b@example.org": "450 later", "c@example.org": "450 later"}
         with pytest.raises(ReportPutOff, match=r"b@example\.org: 450 later; c@"):
-            await told.tell(outbox_message(options=options))
+            await mails.tell(outbox_message(options=options))
         del box.answers["b@example.org"]
         with pytest.raises(ReportPutOff, match=r"^c@example\.org: 450 later"):
-            await told.tell(outbox_message(options=options))
+            await mails.tell(outbox_message(options=options))
         box.answers.clear()
-        await told.tell(outbox_message(options=options))
-        await told.tell(outbox_message("k2", options=options))
+        await mails.tell(outbox_message(options=options))
+        await mails.tell(outbox_message("k2", options=options))
     sent = [[to[0] for to in mail.rcpt_tos] for mail in box.mails]
     assert sent == [["a"], ["b"], ["c"], ["a", "b", "c"]]
     assert {read(box, number)["To"] for number in range(4)} == {options["to"]}

@@ -72,19 +72,19 @@ def reporter(port: int, root: Path = Path("/nowhere"), **more: str) -> MqttRepor
 @asynccontextmanager
 async def listening(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[list[tuple[str, int, Any]]]:
     """Provide topic, quality and content of received messages."""
-    heard = list[tuple[str, int, Any]]()
+    messages = list[tuple[str, int, Any]]()
     client = aiomqtt.Client("127.0.0.1", port, username="gate", password="right", tls_context=tls)
 
     async def hear() -> None:
         async for one in client.messages:
             assert isinstance(one.payload, bytes)
-            heard.append((str(one.topic), one.qos, json.loads(one.payload)))
+            messages.append((str(one.topic), one.qos, json.loads(one.payload)))
 
     async with client:
         await client.subscribe("#", qos=2)
         task = asyncio.ensure_future(hear())
         try:
-            yield heard
+            yield messages
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -92,19 +92,19 @@ async def listening(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterat
 
 @needs_broker
 async def test_who_listens_hears_of_each_report(tmp_path: Path) -> None:
-    async with broker(tmp_path) as port, listening(port) as heard:
+    async with broker(tmp_path) as port, listening(port) as messages:
         await reporter(port).tell(outbox_message())
         for qos in ("0", "1", "2"):
             await reporter(port).tell(
                 outbox_message("k2", {"topic": "ci/{project}/{patchset}", "qos": qos}, branch="a#b")
             )
-        await until("4 are heard", lambda: len(heard) >= 4)
-        assert {topic for topic, *_ in heard} == {"example/zuul/gate/code/api/main/topic", "ci/code/api/abcdef12"}
-        assert sorted(quality for _, quality, _ in heard) == [0, 0, 1, 2]
-        told = next(body for topic, _, body in heard if topic.startswith("example"))
-        assert (told["id"], told["action"], told["tenant"], told["change"]) == ("k1", "failure", "example", "topic")
-        assert told["timestamp"] == 1_700_000_000 and told["buildset"]["result"] == "FAILURE"
-        (build,) = told["buildset"]["builds"]
+        await until("4 are heard", lambda: len(messages) >= 4)
+        assert {topic for topic, *_ in messages} == {"example/zuul/gate/code/api/main/topic", "ci/code/api/abcdef12"}
+        assert sorted(quality for _, quality, _ in messages) == [0, 0, 1, 2]
+        body = next(body for topic, _, body in messages if topic.startswith("example"))
+        assert (body["id"], body["action"], body["tenant"], body["change"]) == ("k1", "failure", "example", "topic")
+        assert body["timestamp"] == 1_700_000_000 and body["buildset"]["result"] == "FAILURE"
+        (build,) = body["buildset"]["builds"]
         assert build["job_name"] == "unit" and build["web_url"] == "https://gate.example/t/example/build/u1"
 
 
@@ -122,11 +122,11 @@ async def test_the_broker_proves_its_identity(tmp_path: Path) -> None:
     ours, theirs = make(tmp_path / "ours"), make(tmp_path / "theirs")
     async with broker(tmp_path, f"certfile {ours.server}", f"keyfile {ours.server}") as port:
         tls = ssl.create_default_context(cafile=ours.authority)
-        async with listening(port, tls) as heard:
+        async with listening(port, tls) as messages:
             await reporter(port, tmp_path, ca_certs="ours/" + ours.authority.name).tell(
                 outbox_message(options={"qos": "1"})
             )
-            await until("one is heard", lambda: len(heard) >= 1)
+            await until("one is heard", lambda: len(messages) >= 1)
             with pytest.raises(ReporterAway, match="certificate verify failed"):
                 await reporter(port, ca_certs=str(theirs.authority)).tell(outbox_message())
 
@@ -162,5 +162,5 @@ async def test_errors_in_settings_and_sending_are_reported(tmp_path: Path) -> No
 
 
 def test_items_that_are_no_change_are_reported_with_their_ref() -> None:
-    told = message(outbox_message(ref="refs/tags/v1", change="v1,abc"))
-    assert told["ref"] == "refs/tags/v1" and "change" not in told and "patchset" not in told
+    body = message(outbox_message(ref="refs/tags/v1", change="v1,abc"))
+    assert body["ref"] == "refs/tags/v1" and "change" not in body and "patchset" not in body

@@ -218,13 +218,13 @@ async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.
 
 @pytest.mark.long
 async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_finally_sent() -> None:
-    said = {
+    fields = {
         "message": "x" * 50_000,
         "builds": tuple(ReportedBuild(job=f"j{n}", build="b", attempt=1) for n in range(300)),
     }
     async with ground(with_courier=False, waiting_max=1_200) as found:
         for number in range(1_300):
-            ops = found.context.reported(TO, of(f"c{number}", f"k{number}", **said))
+            ops = found.context.reported(TO, of(f"c{number}", f"k{number}", **fields))
             if ops:
                 await found.context.store.commit([], ops)
                 await asyncio.sleep(0)

@@ -64,7 +64,7 @@ async def test_a_receiver_that_refuses_for_good_is_not_retried(client: httpx.Asy
 
 
 async def test_nobody_is_sent_elsewhere_by_who_answers(client: httpx.AsyncClient) -> None:
-    async with listener(lambda call: answered("200 OK", body="metadata")) as (inside, asked):
+    async with listener(lambda call: answered("200 OK", body="metadata")) as (inside, requests):
 
         def away(call: Call) -> bytes:
             return answered("307 Elsewhere", f"Location: {inside}/latest/meta-data")
@@ -72,7 +72,7 @@ async def test_nobody_is_sent_elsewhere_by_who_answers(client: httpx.AsyncClient
         async with listener(away) as (url, _):
             with pytest.raises(ReportRefused, match="redirections are not followed"):
                 await reporter(client, url).tell(outbox_message())
-    assert not asked
+    assert not requests
 
 
 async def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

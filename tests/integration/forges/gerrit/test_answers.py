@@ -64,9 +64,9 @@ async def test_how_long_to_wait_is_bounded(wait: str) -> None:
 
 
 async def test_a_redirection_is_not_followed() -> None:
-    async with listener(lambda _: answered("200 OK", body="{}")) as (elsewhere, asked):
+    async with listener(lambda _: answered("200 OK", body="{}")) as (elsewhere, requests):
         error = await raised(answered("302 Found", f"Location: {elsewhere}/a/changes/7"))
-    assert type(error) is GerritRefused and "baseurl" in str(error) and not asked
+    assert type(error) is GerritRefused and "baseurl" in str(error) and not requests
 
 
 @pytest.mark.parametrize(

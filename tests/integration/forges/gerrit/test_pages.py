@@ -21,9 +21,9 @@ async def test_a_change_has_a_page_and_all_else_is_gerrit_s(
         page = path(project, change.number)
         shown = await client.get(page)
         assert shown.status_code == 200 and "A &lt;b&gt;bold&lt;/b&gt; one" in shown.text
-        said = {"who": "bob", "does": "approve", "text": ""}
-        assert (await client.post(page, data=said, headers={"Origin": "http://evil.example"})).status_code == 403
-        assert (await client.post(page, data=said, headers={"Origin": url})).status_code == 303
+        form = {"who": "bob", "does": "approve", "text": ""}
+        assert (await client.post(page, data=form, headers={"Origin": "http://evil.example"})).status_code == 403
+        assert (await client.post(page, data=form, headers={"Origin": url})).status_code == 303
         (seen,) = await actions.seen()
         assert ("Code-Review", "+2", "bob") in [(mark.name, mark.state, mark.text) for mark in seen.marks]
         key = f"{project.replace('/', '%2F')}~master~{change.change_id}"

@@ -29,11 +29,11 @@ async def open_for(server: Server, people: ReviewingPeople, number: int) -> tupl
     """Open a stream, and wait for a vote to prove that it is open."""
     opened = stream(server)
     hints = await opened.__aenter__()
-    heard = asyncio.ensure_future(first(hints, lambda hint: hint.number == number))
-    while not heard.done():
+    hint_task = asyncio.ensure_future(first(hints, lambda hint: hint.number == number))
+    while not hint_task.done():
         people.bob.votes(number, "ping")
-        await asyncio.wait([heard], timeout=0.5)
-    await heard
+        await asyncio.wait([hint_task], timeout=0.5)
+    await hint_task
     return hints, opened
 
 

@@ -40,18 +40,18 @@ async def test_actions_of_people_become_events_with_the_names_of_gerrit(
         assert key in seen.known and not seen.events, "of what was there at the first look no event tells"
         change = clone.proposes({"a": "1\n"}, "Title\n\nWhy.")
         await seen.until(lambda: seen.reported("patchset-created", change.number))
-        told = seen.reported("patchset-created", change.number)[0]
-        assert told.kind is EventKind.PROPOSED and told.fresh and told.change.commit == change.commit
-        assert (told.change.patchset, told.change.branch, told.change.owner) == ("1", "master", "alice")
-        assert told.change.message.startswith("Title\n\nWhy.") and told.change.files == ("a",)
-        assert told.change.url.endswith(f"/c/{project}/+/{change.number}")
+        event = seen.reported("patchset-created", change.number)[0]
+        assert event.kind is EventKind.PROPOSED and event.fresh and event.change.commit == change.commit
+        assert (event.change.patchset, event.change.branch, event.change.owner) == ("1", "master", "alice")
+        assert event.change.message.startswith("Title\n\nWhy.") and event.change.files == ("a",)
+        assert event.change.url.endswith(f"/c/{project}/+/{change.number}")
 
         people.bob.votes(change.number, "recheck please", Code_Review=2)
         await seen.until(lambda: seen.reported("comment-added", change.number))
-        said = seen.reported("comment-added", change.number)[0].happening
-        assert said is not None and said.who == ForgeAccount("bob", "bob@example.org")
-        assert "recheck please" in said.comments[0] and "Code-Review+2" in said.comments[0]
-        assert [(vote.label, vote.value, vote.old_value) for vote in said.votes] == [("Code-Review", "2", "0")]
+        happening = seen.reported("comment-added", change.number)[0].happening
+        assert happening is not None and happening.who == ForgeAccount("bob", "bob@example.org")
+        assert "recheck please" in happening.comments[0] and "Code-Review+2" in happening.comments[0]
+        assert [(vote.label, vote.value, vote.old_value) for vote in happening.votes] == [("Code-Review", "2", "0")]
 
         newer = clone.proposes({"a": "2\n"}, change_id=change.change_id)
         await seen.until(lambda: len(seen.reported("patchset-created", change.number)) == 2)
