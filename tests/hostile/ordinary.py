@@ -45,7 +45,7 @@ def play_as_ordinary_user(test: str, *, tunnels: bool = True, **environment: str
     with tempfile.TemporaryDirectory(prefix="plays-", ignore_cleanup_errors=True) as place:
         os.chown(place, person.pw_uid, person.pw_gid)
         packages = [path for path in sys.path if path.endswith("site-packages")]
-        told = {
+        variables = {
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "HOME": person.pw_dir,
             "LANG": "C.UTF-8",
@@ -57,7 +57,8 @@ def play_as_ordinary_user(test: str, *, tunnels: bool = True, **environment: str
         pytest_options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", f"--basetemp={place}/t"]
         done = subprocess.run(
             [*user, python, "-m", "pytest", *pytest_options, f"tests/hostile/{test}"],
-            cwd=ROOT, env={**told, **environment}, capture_output=True, text=True, timeout=TEST_TIMEOUT_S, check=False,
+            cwd=ROOT, env={**variables, **environment}, capture_output=True, text=True, check=False,
+            timeout=TEST_TIMEOUT_S,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout, done.stdout
@@ -67,8 +68,8 @@ def _usable(python: str) -> bool:
     """Run as other users, with the packages of this one."""
     version = "import sys; print(sys.version_info[:2])"
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    asked = [*nobody, "sh", "-c", 'exec "$@"', "sh", python, "-I", "-c", version]  # setpriv itself may still read it
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    words = [*nobody, "sh", "-c", 'exec "$@"', "sh", python, "-I", "-c", version]  # setpriv itself may still read it
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout.strip() == str(sys.version_info[:2])
 
 

@@ -48,18 +48,18 @@ def asking(peer: Peer, path: str) -> Iterator[None]:
             with contextlib.suppress(ConnectionError), peer.connected() as there:
                 there.settimeout(0.2)
                 there.sendall(request)
-                asked.add(number)
+                seen.add(number)
                 answer = b"?"
                 while answer and not stop.is_set():
                     with contextlib.suppress(TimeoutError):
                         answer = there.recv(65_536)
 
-    asked: set[int] = set()
+    seen: set[int] = set()
     threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(ASKERS)]
     for thread in threads:
         thread.start()
     try:
-        wait_for("each has asked", lambda: len(asked) == ASKERS)
+        wait_for("each has asked", lambda: len(seen) == ASKERS)
         yield
     finally:
         stop.set()

@@ -54,8 +54,8 @@ for headers in DISGUISES:
 
 def status_of(url: str, body: Any, headers: dict[str, str] | None = None, method: str = "POST") -> int:
     """Return the status of the answer."""
-    told = {"Content-Type": "application/json", **(headers or {})}
-    request = urllib.request.Request(url, json.dumps(body).encode(), told, method=method)
+    sent = {"Content-Type": "application/json", **(headers or {})}
+    request = urllib.request.Request(url, json.dumps(body).encode(), sent, method=method)
     try:
         with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             return int(answer.status)
@@ -69,8 +69,8 @@ def test_a_job_that_asks_for_its_own_change_to_be_landed_is_refused(tmp_path: Pa
         script = JOB.format(url=arena.headgate.url, path=ENQUEUE, body=body, root=arena.headgate.root)
         commit = arena.attack("attack", script)
         assert "Build succeeded" in arena.note_section(ATTACKER, commit, "check")
-        said = arena.job_log("example", "attack")
-        assert ("answered 401" in said or "unreachable" in said) and "answered 200" not in said, said
+        log = arena.job_log("example", "attack")
+        assert ("answered 401" in log or "unreachable" in log) and "answered 200" not in log, log
         assert not arena.headgate.items("gate") and not arena.landed(ATTACKER, "jobs/attack")
         arena.neighbours_land()
 
@@ -94,15 +94,15 @@ def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(
         wait_for("the pipelines are known", lambda: arena.headgate.get("/api/tenant/example/pipelines"))
         arena.propose(ATTACKER, "wanted", {"wanted": "x\n"})
         command = [str(Path(sys.executable).with_name("headgate")), "promote", "--url", url, "--tenant", "example"]
-        told = [*command, "--pipeline", "gate", "git.example/code/api/master/none"]
-        done = subprocess.run(told, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        words = [*command, "--pipeline", "gate", "git.example/code/api/master/none"]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         assert "not in the pipeline" in done.stderr, "the command found the token by itself"
         other = {name: value for name, value in os.environ.items() if name != "HEADGATE_TOKEN"}
         elsewhere = tmp_path / "elsewhere"
         elsewhere.mkdir()
         (elsewhere / "headgate.conf").write_text("[web]\n")
         done = subprocess.run(
-            told, cwd=elsewhere, env=other, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+            words, cwd=elsewhere, env=other, capture_output=True, text=True, timeout=DEADLINE_S, check=False
         )
         assert "a bearer token is needed" in done.stderr, done.stderr
         arena.neighbours_land()

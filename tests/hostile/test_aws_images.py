@@ -32,7 +32,7 @@ async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted
     mapping = [{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": shared}}]
     name = f"debian-{one.upload}"
     foreign = {
-        ec2.has_image(OTHERS, Name=said, BlockDeviceMappings=mapping, Tags=tags) for said in (name, "import-ami")
+        ec2.has_image(OTHERS, Name=label, BlockDeviceMappings=mapping, Tags=tags) for label in (name, "import-ami")
     }
     other = [{"Key": SYSTEM_TAG, "Value": "theirs"}, {"Key": UPLOAD_TAG, "Value": one.upload}]
     mapping = [{"DeviceName": "/dev/sda1", "Ebs": {"SnapshotId": ec2.has_snapshot(b"their own", Tags=other)}}]
@@ -152,4 +152,4 @@ async def test_an_answer_of_the_bucket_that_makes_no_sense_is_no_answer(
     ground.faults.mend()
     upload = await sent(images, one, file)
     assert set(ground.ours()) == {upload.external_id} and len(arguments(ground, "ImportSnapshot")) == 1
-    assert not [asked for asked in ground.faults.requests if call(asked) == "CancelImportTask"]
+    assert not [request for request in ground.faults.requests if call(request) == "CancelImportTask"]

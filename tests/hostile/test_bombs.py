@@ -61,8 +61,8 @@ def test_a_directory_of_millions_of_entries_takes_little_memory_and_blocks_nobod
         refused = dict(changes(bare, head))
         for topic, commit in refused.items():
             point(bare, f"refs/for/master/{topic}", commit)
-        told = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in refused.items()}
-        assert not [topic for topic, text in told.items() if "cannot be merged into master" not in text], told
+        notes = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in refused.items()}
+        assert not [topic for topic, text in notes.items() if "cannot be merged into master" not in text], notes
         assert memory_bytes(arena) - before_bytes < MEMORY_MAX_BYTES
         arena.neighbours_land()
 

@@ -108,10 +108,10 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 def test_nothing_that_is_too_large_stops_the_others(arena: Arena) -> None:
     pulse = Pulse(arena)
     pulse.start()
-    told = {name: arena.propose(ATTACKER, f"x-{name}", {"zuul.yaml": text}) for name, (text, _) in ATTACKS.items()}
+    commits = {name: arena.propose(ATTACKER, f"x-{name}", {"zuul.yaml": text}) for name, (text, _) in ATTACKS.items()}
     took_s = arena.neighbours_land()
     for name, (_, why) in ATTACKS.items():
-        note = arena.note_section(ATTACKER, told[name], "check")
+        note = arena.note_section(ATTACKER, commits[name], "check")
         assert why in note and "zuul.yaml" in note, f"{name}: {note[:2_000]}"
     longest_s = pulse.end()
     print(f"neighbours took {took_s:.1f} s; the loop stood still for {longest_s:.2f} s")

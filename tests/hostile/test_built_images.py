@@ -68,7 +68,7 @@ def digest(content: bytes) -> str:
 
 
 async def test_no_request_goes_to_a_server_that_nobody_named(tmp_path: Path) -> None:
-    with served({"/logs/root.tar": (200, PLAIN, {}), "/secret": (200, PLAIN, {})}) as (url, asked):
+    with served({"/logs/root.tar": (200, PLAIN, {}), "/secret": (200, PLAIN, {})}) as (url, requests):
         files = FetchedImages(tmp_path, [f"{url}/logs/"], 10**6)
         other = url.replace("127.0.0.1", "localhost")
         for bad in (
@@ -79,17 +79,17 @@ async def test_no_request_goes_to_a_server_that_nobody_named(tmp_path: Path) -> 
         ):  # fmt: skip
             with pytest.raises(NoFile, match="image_sources"):
                 await files.fetch(bad, digest(PLAIN))
-        assert asked == []
-        whole = await files.fetch(f"{url}/logs/root.tar", digest(PLAIN))
-        assert whole.read_bytes() == PLAIN and files.have(digest(PLAIN)) == whole
+        assert requests == []
+        path = await files.fetch(f"{url}/logs/root.tar", digest(PLAIN))
+        assert path.read_bytes() == PLAIN and files.have(digest(PLAIN)) == path
 
 
 async def test_a_redirection_is_not_followed(tmp_path: Path) -> None:
     answers = {"/logs/x": (302, b"", {"Location": "/logs/in"}), "/logs/in": (200, PLAIN, {})}
-    with served(answers) as (url, asked):
+    with served(answers) as (url, requests):
         with pytest.raises(NoFile, match="returned status 302"):
             await FetchedImages(tmp_path, [url], 10**6).fetch(f"{url}/logs/x", digest(PLAIN))
-        assert asked == ["/logs/x"]
+        assert requests == ["/logs/x"]
 
 
 async def test_what_is_not_what_the_build_returned_is_thrown_away(tmp_path: Path) -> None:
@@ -125,9 +125,11 @@ async def test_a_file_without_end_and_one_that_unpacks_without_end_are_given_up(
 def holes(size: int) -> bytes:
     """Return an archive of one file that consists only of holes."""
     content, packed = f"1\n{size}\n0\n".encode().ljust(512, b"\0"), BytesIO()
-    said = {"major": "1", "minor": "0", "name": "hole", "realsize": str(size)}
+    fields = {"major": "1", "minor": "0", "name": "hole", "realsize": str(size)}
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        tar.addfile(entry(len(content), {f"GNU.sparse.{name}": text for name, text in said.items()}), BytesIO(content))
+        tar.addfile(
+            entry(len(content), {f"GNU.sparse.{name}": text for name, text in fields.items()}), BytesIO(content)
+        )
     return packed.getvalue()
 
 

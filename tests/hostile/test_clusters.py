@@ -39,14 +39,14 @@ async def test_a_build_asks_the_cluster_of_its_nodes_and_its_token_stays_nowhere
         space, machine = await made(driver, namespace("b" * 32)), await made(driver, pod())
         await driver.close()
         nodes = {"space": space, "machine": machine}
-        kept = {
+        sealed = {
             name: await keys.sealed("local", "app", json.dumps(node.secrets).encode()) for name, node in nodes.items()
         }
         bench = Bench(tmp_path, sandbox, keys=keys, keep_work_dir=True)
         script = bench.script("ask", SCRIPT.replace("KUBECTL", str(KUBECTL)))
         hosts = {"machine": {**(machine.host or {}), "nodepool": machine.about}}
-        said = {"hosts": hosts, "node_secrets": kept}
-        outcome = await bench.build(run=(script, bench.script("play.yaml", PLAY)), spec=said)
+        spec = {"hosts": hosts, "node_secrets": sealed}
+        outcome = await bench.build(run=(script, bench.script("play.yaml", PLAY)), spec=spec)
         log = bench.log
         assert outcome.result == "SUCCESS", log
     assert f"context is {space.resources['context']}" in log and "secret/zuul-worker" in log
@@ -60,8 +60,8 @@ async def test_a_build_asks_the_cluster_of_its_nodes_and_its_token_stays_nowhere
 
 async def test_an_executor_without_keys_says_why_it_cannot_run_such_a_build(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    kept = {"space": await Keys().sealed("local", "app", b"{}")}
-    outcome = await bench.build(run=(bench.script("ask", "true"),), spec={"node_secrets": kept})
+    sealed = {"space": await Keys().sealed("local", "app", b"{}")}
+    outcome = await bench.build(run=(bench.script("ask", "true"),), spec={"node_secrets": sealed})
     assert (outcome.result, "this executor has no keys" in outcome.error) == ("ERROR", True)
 
 

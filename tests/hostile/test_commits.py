@@ -140,8 +140,8 @@ def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(arena: A
     arena.neighbours_land()
     good = arena.propose(ATTACKER, "good", {"good": "x\n"})
     assert "Build succeeded" in arena.note_section(ATTACKER, good, "check")
-    told = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in refused.items()}
-    assert not [topic for topic, text in told.items() if "cannot be merged into master" not in text], told
+    notes = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in refused.items()}
+    assert not [topic for topic, text in notes.items() if "cannot be merged into master" not in text], notes
     assert arena.repositories.head(ATTACKER) == head
     arena.neighbours_land()
 
@@ -153,6 +153,6 @@ def test_what_is_strange_is_answered(arena: Arena) -> None:
     for topic, commit in changes.items():
         point(bare, f"refs/for/master/{topic}", commit)
     arena.neighbours_land()
-    told = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in changes.items()}
-    assert not [topic for topic, text in told.items() if "Build succeeded" not in text], told
+    notes = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in changes.items()}
+    assert not [topic for topic, text in notes.items() if "Build succeeded" not in text], notes
     assert not Path("/tmp/owned").exists()

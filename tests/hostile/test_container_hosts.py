@@ -199,8 +199,8 @@ async def test_a_python_that_lies_is_not_believed_by_a_trusted_playbook(tmp_path
     )
     assert f"{HOST_NAME} | in the container" in bench.log, (outcome, bench.log)
     assert [file.name for file in out.iterdir()] == ["private"], bench.log
-    kept = bench.runner.log_root / bench.id
-    assert not any(SECRET in file.read_text() for file in kept.rglob("*") if file.is_file())
+    logs = bench.runner.log_root / bench.id
+    assert not any(SECRET in file.read_text() for file in logs.rglob("*") if file.is_file())
 
 
 PULLS = """

@@ -35,9 +35,9 @@ async def test_a_named_dashboard_writes_with_a_token_and_nobody_else(hosts: tupl
     async with browser(hosts) as page:
         for method in ("POST", "PUT", "DELETE"):
             own = {"Origin": DASHBOARD, "Access-Control-Request-Method": method}
-            asked = await page.options(API, headers=own)
-            allowed = {n: v for n, v in asked.headers.items() if n.startswith("access-control-")}
-            assert asked.status_code == 204 and allowed == {
+            answer = await page.options(API, headers=own)
+            allowed = {n: v for n, v in answer.headers.items() if n.startswith("access-control-")}
+            assert answer.status_code == 204 and allowed == {
                 "access-control-allow-origin": "*", "access-control-max-age": "600",
                 "access-control-allow-methods": "DELETE, GET, HEAD, POST, PUT",
                 "access-control-allow-headers": "Authorization, Content-Type",
@@ -46,8 +46,8 @@ async def test_a_named_dashboard_writes_with_a_token_and_nobody_else(hosts: tupl
                 url = f"http://gate.example{path}"
                 assert (await page.request(method, url, headers={"Origin": DASHBOARD, **TOKEN})).status_code == 200
             for origin in ELSEWHERE:
-                asked = await page.options(API, headers={**own, "Origin": origin})
-                assert asked.status_code == 403 and "access-control-allow-methods" not in asked.headers, origin
+                answer = await page.options(API, headers={**own, "Origin": origin})
+                assert answer.status_code == 403 and "access-control-allow-methods" not in answer.headers, origin
                 assert (await page.request(method, API, headers={"Origin": origin, **TOKEN})).status_code == 403, origin
 
 
@@ -57,8 +57,8 @@ async def test_what_a_browser_keeps_counts_for_no_dashboard() -> None:
             assert (await page.post(API, headers={"Origin": DASHBOARD, **more})).status_code == 403, more
         for path in ("/inventory/objects", "/v1/app/queue", "/login/callback", "/apix"):
             assert (await page.post(path, headers={"Origin": DASHBOARD, **TOKEN})).status_code == 403, path
-        asked = await page.options(API, headers={"Origin": DASHBOARD, "Access-Control-Request-Method": "PATCH"})
-        assert asked.status_code == 403
+        answer = await page.options(API, headers={"Origin": DASHBOARD, "Access-Control-Request-Method": "PATCH"})
+        assert answer.status_code == 403
 
 
 def test_an_origin_is_read_as_browsers_write_it(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_has_its_for
 async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: Path) -> None:
     async with town(tmp_path) as here, web(here, tmp_path) as client:
         pull = here.board.propose("code/api", "Add a thing", {"thing": "1\n"})
-        for said, status in (
+        for body, status in (
             (b"", 400),
             (b"[" * 100_000, 400),
             (b'{"project": 5}', 400),
@@ -66,8 +66,8 @@ async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: 
             (json.dumps({"project": "../../etc", "number": 9, "id": "y"}).encode(), 200),
             (json.dumps({"project": "code/api", "number": 4711, "id": "z"}).encode(), 200),
         ):
-            answer = await client.post(PAYLOAD, content=said, headers=here.board.signed(said))
-            assert answer.status_code == status, said[:50]
+            answer = await client.post(PAYLOAD, content=body, headers=here.board.signed(body))
+            assert answer.status_code == status, body[:50]
         assert (await deliver(client, here, pull)).status_code == 200
         await here.checked(pull)
         await until("what was answered goes", lambda: waiting(here.gate.context) == 0)

@@ -238,8 +238,8 @@ def test_what_a_job_without_a_umask_leaves_is_open_to_nobody(tmp_path: Path) -> 
             assert done.returncode != 0 and not done.stdout, reach
         assert arena.neighbours_land() > 0
         arena.note_section(ATTACKER, commit, "check")
-        (kept,) = logs.glob("*/open/shell")
+        (shell,) = logs.glob("*/open/shell")
         for file in (logs, *logs.rglob("*")):
             found = file.stat()
             assert found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o7022, (file, oct(found.st_mode))
-        assert kept.stat().st_size == Path("/bin/sh").stat().st_size
+        assert shell.stat().st_size == Path("/bin/sh").stat().st_size

@@ -85,9 +85,9 @@ async def test_half_a_request_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(connections, "HEAD_MAX_S", 0.5)
     log = Log()
     async with served(log) as port:
-        for said in (b"", b"0123456789abcdef"):
+        for request in (b"", b"0123456789abcdef"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(said)
+            writer.write(request)
             async with asyncio.timeout(DEADLINE_S):
                 with suppress(ConnectionResetError):
                     assert await reader.read() == b""

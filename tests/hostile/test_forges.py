@@ -149,11 +149,11 @@ async def test_no_number_of_remarks_hides_that_somebody_wants_changes(here: Grou
 async def test_a_pull_request_that_cannot_be_read_delays_no_other(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = here.client.query
+    real = here.client.query
     away, broken = [ReporterAway("answers 502", 1.0)], {1}
 
     async def query(key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
-        found = await whole(key, text, urgent=urgent, **variables)
+        found = await real(key, text, urgent=urgent, **variables)
         if variables["number"] not in broken:
             return found
         for error in away:
@@ -179,32 +179,32 @@ async def test_a_pull_request_that_cannot_be_read_delays_no_other(
 async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, asked, broken = here.client.query, Counter[int](), [True]
+    real, lookups, broken = here.client.query, Counter[int](), [True]
     monkeypatch.setattr(watch, "ODD_S", 3600.0)
 
     async def query(key: ForgeKey, text: str, *, urgent: bool = True, **variables: Any) -> dict[str, Any]:
-        asked[variables["number"]] += 1
+        lookups[variables["number"]] += 1
         if broken and variables["number"] == 1:
             raise Rejected(200, "Something went wrong")
-        return await whole(key, text, urgent=urgent, **variables)
+        return await real(key, text, urgent=urgent, **variables)
 
     monkeypatch.setattr(here.client, "query", query)
     opened(here)
     async with watched(here) as gate:
         await gate.until(lambda: gate.problems.get(PROJECT))
         await here.settled()
-        before = asked[1]
+        before = lookups[1]
         for n in range(6):  # all of it is polled, again and again
             here.ada.propose(here.repository, f"more{n}", {f"b{n}": "1\n"}, "More")
             here.forge.stir(Hint(f"rules{n}", PROJECT))
             here.forge.stir(Hint(f"all{n}", ""))
             await gate.until(lambda: f"{PROJECT}#{n + 2}" in gate.known)  # noqa: B023
-        assert asked[1] == before, "it rests"
+        assert lookups[1] == before, "it rests"
         assert "pull request 1 cannot be read" in gate.problems[PROJECT]
         broken.clear()
         here.forge.stir(Hint("itself", PROJECT, "1"))
         await gate.until(lambda: f"{PROJECT}#1" in gate.known and not gate.problems[PROJECT])
-        assert asked[1] == before + 1
+        assert lookups[1] == before + 1
 
 
 def test_unreadable_changes_are_retried_ever_more_rarely_and_few_at_once() -> None:
@@ -252,8 +252,10 @@ async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_pat
     async def other(request: web.Request) -> web.Response:
         elsewhere.append(request)
         lines = [b"1" * 40 + b" HEAD\0agent=x\n", b"1" * 40 + b" refs/heads/main\n"]
-        said = b"001e# service=git-upload-pack\n0000" + b"".join(b"%04x" % (len(one) + 4) + one for one in lines)
-        return web.Response(body=said + b"0000", content_type="application/x-git-upload-pack-advertisement")
+        advertisement = b"001e# service=git-upload-pack\n0000" + b"".join(
+            b"%04x" % (len(one) + 4) + one for one in lines
+        )
+        return web.Response(body=advertisement + b"0000", content_type="application/x-git-upload-pack-advertisement")
 
     async def sends_on(request: web.Request) -> web.Response:
         at_gerrit.append(request)
@@ -267,8 +269,8 @@ async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_pat
         runners.append(web.AppRunner(application))
         await runners[-1].setup()
         await web.TCPSite(runners[-1], "127.0.0.1", port).start()
-    said = {"server": "127.0.0.1", "baseurl": f"http://127.0.0.1:{here}", "user": "gate", "password": "secret"}
-    engine = GitEngine(tmp_path, {"gerrit": git_connection(Server.of("gerrit", said))})
+    settings = {"server": "127.0.0.1", "baseurl": f"http://127.0.0.1:{here}", "user": "gate", "password": "secret"}
+    engine = GitEngine(tmp_path, {"gerrit": git_connection(Server.of("gerrit", settings))})
     try:
         with pytest.raises(GitError):
             await engine.mirror("127.0.0.1/code", "gerrit").bring({"refs/heads/main": "1" * 40})

@@ -48,7 +48,7 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
             await here.settled()
             seen = [TermSubject(gate.change_state(1), happening=event.happening) for event in gate.events[begun:]]
             found[who.account.login] = [
-                *(triggered(GITEA, said, one) for said in (recheck, approved) for one in seen),
+                *(triggered(GITEA, requirement, one) for requirement in (recheck, approved) for one in seen),
                 not unmet(GITEA.require, wanted, TermSubject(gate.change_state(1), now_ms=1)),
                 all(rule.met for rule in gate.change_state(1).details.rules or ()),  # type: ignore[union-attr]
             ]
@@ -78,8 +78,8 @@ async def test_lines_that_break_gitea_delay_no_report(here: Ground) -> None:
 
 
 async def test_a_gitea_that_sends_git_elsewhere_sends_no_token_there(here: Ground) -> None:
-    said = await here.client.git("acme/rocket")
-    assert said[f"http.{here.account.clone}/.followRedirects"] == "false"
+    options = await here.client.git("acme/rocket")
+    assert options[f"http.{here.account.clone}/.followRedirects"] == "false"
     here.hub.rename(here.repository, "starship")
     one = here.client.account
     connection = GitConnection("hub", one.clone, one.canonical_hostname, access=here.client.git)
@@ -104,10 +104,10 @@ async def test_long_comments_of_strangers_delay_nothing(here: Ground, monkeypatc
 
 async def test_a_list_with_gaps_delays_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gitea shows holes for what it cannot read."""
-    whole = here.client.get
+    real = here.client.get
 
     async def get(key: ForgeKey, path: str, query: Query = NO_QUERY, *, urgent: bool = True) -> ForgeResponse:
-        found = await whole(key, path, query, urgent=urgent)
+        found = await real(key, path, query, urgent=urgent)
         return found._replace(content=[None, {"number": 7}, *found.content]) if path.endswith("/pulls") else found
 
     monkeypatch.setattr(here.client, "get", get)
@@ -121,11 +121,11 @@ async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
 ) -> None:
     here.hub.world.mergeability_asks = 0
     here.ada.push(here.repository, "release", {"b.txt": "1\n"})
-    pull, whole = opened(here), here.client.write
+    pull, real = opened(here), here.client.write
 
     async def write(method: str, key: ForgeKey, path: str, body: Any = None) -> ForgeResponse:
         here.ada.edit(pull, base="release")
-        return await whole(method, key, path, body)
+        return await real(method, key, path, body)
 
     landing = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)

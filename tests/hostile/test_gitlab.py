@@ -44,8 +44,8 @@ def signed(body: bytes, at_s: float, key: bytes = KEY) -> dict[str, str]:
 async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: Ground) -> None:
     opened(here)
     now_s = here.hub.world.clock.now_s()
-    said = {"object_kind": "merge_request", "project": {"path_with_namespace": PATH}}
-    body = json.dumps({**said, "object_attributes": {"iid": 1, "action": "update", "state": "opened"}}).encode()
+    payload = {"object_kind": "merge_request", "project": {"path_with_namespace": PATH}}
+    body = json.dumps({**payload, "object_attributes": {"iid": 1, "action": "update", "state": "opened"}}).encode()
     token = {"x-gitlab-token": SECRET}
     signing = account("hub", {"server": here.hub.url, "api_token": "t", "webhook_signing_token": SIGNING}).signing_key
     _, strict = here.driver("strict", signing_key=signing)
@@ -90,9 +90,9 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
 async def test_what_a_job_prints_orders_nothing_of_gitlab(here: Ground) -> None:
     one = opened(here)
     text = "/merge\n/approve\n  /label ~owned\nsaid\r/merge\n```\n/close\n```\n/close\nhttps://x/merge @all `@all"
-    said = OutboxMessage("", report("failure", text), key="k", change=change_of(one))
-    await here.forge.report(said)
-    await here.forge.report(said)
+    message = OutboxMessage("", report("failure", text), key="k", change=change_of(one))
+    await here.forge.report(message)
+    await here.forge.report(message)
     assert (one.state, one.approvers, one.labels) == ("opened", [], [])
     (note,) = one.notes
     assert "/merge" in note.body and "https://x/merge" in note.body and "@all" not in note.body
@@ -123,11 +123,11 @@ async def test_a_strangers_comment_starts_nothing(here: Ground) -> None:
 
 
 async def test_nonsense_of_one_merge_request_delays_no_other(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = here.client.get
+    real = here.client.get
     bad: dict[str, Any] = {"iid": "x", "sha": "1" * 40, "state": 7}
 
     async def get(key: ForgeKey, path: str, query: Query = {}, *, urgent: bool = True) -> ForgeResponse:  # noqa: B006
-        return ForgeResponse(200, bad, {}) if path.endswith("/1") else await whole(key, path, query, urgent=urgent)
+        return ForgeResponse(200, bad, {}) if path.endswith("/1") else await real(key, path, query, urgent=urgent)
 
     monkeypatch.setattr(here.client, "get", get)
     one = opened(here)
@@ -153,10 +153,10 @@ async def test_merge_requests_that_cannot_be_fetched_delay_no_other(
     here: Ground, monkeypatch: pytest.MonkeyPatch, empty: bool
 ) -> None:
     """Merge requests without commits, because their branches are deleted at once, or that make GitLab fail."""
-    whole, odd = here.client.get, [f"/merge_requests/{number}" for number in range(1, 6)]
+    real, odd = here.client.get, [f"/merge_requests/{number}" for number in range(1, 6)]
 
     async def get(key: ForgeKey, path: str, query: Query = {}, *, urgent: bool = True) -> ForgeResponse:  # noqa: B006
-        found = await whole(key, path, query, urgent=urgent)
+        found = await real(key, path, query, urgent=urgent)
         if path.endswith(tuple(odd)) and not empty:
             raise ReporterAway("it answers 500", AGAIN_S)
         return found._replace(content={**found.content, "sha": None}) if path.endswith(tuple(odd)) else found
@@ -184,9 +184,9 @@ async def test_long_comments_of_strangers_delay_nothing(here: Ground, monkeypatc
     monkeypatch.setattr(rest, "ANSWER_MAX_BYTES", 400_000)
     async with watched(here) as gate:
         await gate.until(lambda: f"{PROJECT}#1" in gate.known)
-    said = [event.happening.comments[0] for event in gate.events if event.happening and event.happening.comments]
-    assert said.count("recheck") == 1 and len(said) == 81
-    assert max(map(len, said)) < 17_000, "what is told is stored"
+    comments = [event.happening.comments[0] for event in gate.events if event.happening and event.happening.comments]
+    assert comments.count("recheck") == 1 and len(comments) == 81
+    assert max(map(len, comments)) < 17_000, "what is told is stored"
     await here.forge.report(OutboxMessage("", report("success"), key="k", change=change_of(one)))
     assert one.notes[-1].author.username != "eve"
 

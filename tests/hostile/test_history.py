@@ -35,11 +35,11 @@ JOBS = ("odd", '"n\\0ul"', LONG)
 def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Path, postgres_server: str) -> None:
     settings = f"[database]\ndburi = {new_database(postgres_server).replace('://', '+psycopg://')}\n"
     with Arena(tmp_path, settings=settings) as arena:
-        asked = []
+        commits = []
         for number, job in enumerate(JOBS):
             files = {"zuul.yaml": OWN % job, "returns": RETURNS}
-            asked.append(arena.propose(ATTACKER, f"odd{number}", files))
-        for commit in asked:
+            commits.append(arena.propose(ATTACKER, f"odd{number}", files))
+        for commit in commits:
             arena.note_section(ATTACKER, commit, "check")
         arena.neighbours_land()
         for tenant, project in zip(("example", "other"), NEIGHBOURS, strict=True):

@@ -122,8 +122,8 @@ async def test_who_leases_gets_nothing_that_is_not_theirs_and_keeps_nobody_out()
         made = (await root.Apply(steps=[v1.Step(create=one) for one in (machine, public)])).objects
 
         def person(name: str, project: str) -> Client:
-            said = token(sub=name, projects=[project], partitions=["site"])
-            return root.like(said, user=name, project=project)
+            credential = token(sub=name, projects=[project], partitions=["site"])
+            return root.like(credential, user=name, project=project)
 
         mallory, victim = person("mallory", "blue"), person("victim", "red")
         theirs = await victim.AskLease(search="name=theirs", duration_s=600)
@@ -137,8 +137,8 @@ async def test_who_leases_gets_nothing_that_is_not_theirs_and_keeps_nobody_out()
         for call in (mallory.EndLease(id=theirs.id), mallory.ExtendLease(id=theirs.id, duration_s=1)):
             assert (await refusal(call))[0] == "NOT_FOUND"
         assert {one.user for one in (await mallory.ListLeases()).leases} == {"mallory"}
-        asked = [mallory.AskLease(search=shared, duration_s=2_000_000, note=f"{n}") for n in range(40)]
-        ends = await asyncio.gather(*(status(one) for one in asked))
+        leases = [mallory.AskLease(search=shared, duration_s=2_000_000, note=f"{n}") for n in range(40)]
+        ends = await asyncio.gather(*(status(one) for one in leases))
         assert ends.count("OK") == 20 and set(ends) == {"OK", "FAILED_PRECONDITION"}, ends
         assert (await victim.AskLease(search=shared, duration_s=60)).state == v1.Lease.WAITING
         for wrong in ("9" * 400, "1e999999999", "NaN", "-1"):
@@ -230,24 +230,24 @@ async def test_a_machine_that_another_project_offers_is_given_to_no_build() -> N
 async def test_a_credential_opens_no_partition_that_it_does_not_name() -> None:
     async with a_site() as (root, mallory):
         vault = root.like(partition="vault")
-        kept = (await vault.Apply(steps=[v1.Step(create=v1.Object(type="runm.image", name="kept"))])).objects[0]
+        hidden = (await vault.Apply(steps=[v1.Step(create=v1.Object(type="runm.image", name="kept"))])).objects[0]
         place = v1.Place(type="runm.image", partition="vault")
         await root.SetDefinition(place=place, definition=v1.Definition(schema='{"title": "the vault"}'))
         inside = mallory.like(partition="vault")
         moved = v1.Object(type="runm.image", name="x", partition="vault")
         for call in (
             inside.Search(),
-            inside.GetObject(uuid=kept.uuid),
+            inside.GetObject(uuid=hidden.uuid),
             inside.object_find(),
             mallory.Search(any=[v1.Filter(partitions=["vault"])]),
-            mallory.Search(any=[v1.Filter(partitions=["site", "vault"], uuids=[kept.uuid])]),
+            mallory.Search(any=[v1.Filter(partitions=["site", "vault"], uuids=[hidden.uuid])]),
             mallory.Apply(steps=[v1.Step(create=moved)]),
             mallory.GetDefinition(place=place),
             mallory.SetDefinition(place=place, definition=v1.Definition(schema="{}")),
             mallory.provider_definition_get_by_partition(partition_uuid="vault"),
         ):
             assert (await refusal(call))[0] == "PERMISSION_DENIED"
-        for uuid in (kept.uuid, "f" * 32):
+        for uuid in (hidden.uuid, "f" * 32):
             assert (await refusal(mallory.GetObject(uuid=uuid)))[0] == "NOT_FOUND"
         nowhere = [await refusal(mallory.Search(any=[v1.Filter(partitions=[name])])) for name in ("vault", "vaults")]
         assert nowhere[0][0] == nowhere[1][0] and nowhere[0][1] == nowhere[1][1].replace("vaults", "vault")
@@ -290,12 +290,12 @@ async def test_a_hidden_property_is_neither_named_nor_guessed() -> None:
             ):
                 answers.add(await refusal(mallory.Apply(steps=[v1.Step(update=patch)], validate_only=True)))
         assert len(answers) == 1, answers
-        for said in (
+        for end in (
             await refusal(mallory.Apply(steps=[v1.Step(delete=v1.Removal(uuid=box.uuid))])),
             await refusal(mallory.Apply(steps=[v1.Step(create=v1.Object(type="runm.image", name="n"))])),
             await refusal(mallory.Apply(steps=[v1.Step(update=v1.Patch(uuid=box.uuid, set_properties={"kind": "x"}))])),
         ):
-            assert "bmc" not in said[1] and SECRET not in said[1], said
+            assert "bmc" not in end[1] and SECRET not in end[1], end
         for wanted in (
             v1.Filter(require_keys=["bmc_password"]),
             v1.Filter(any_items=[v1.Item(key="bmc_password", value="h", prefix=True)]),

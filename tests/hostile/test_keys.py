@@ -46,19 +46,19 @@ async def test_the_key_of_a_machine_is_read_by_no_playbook_and_no_other_build_ha
         stage = Stage(tmp_path, lab, port)
         neighbour = tmp_path / "plain/builds/neighbour/agent"
         neighbour.mkdir(parents=True)
-        said = {"lab": lab.root, "root": tmp_path, "neighbour": neighbour}
+        places = {"lab": lab.root, "root": tmp_path, "neighbour": neighbour}
         words = "-D", "-a", "agent"
         other = await asyncio.create_subprocess_exec("ssh-agent", *words, cwd=neighbour, stdout=asyncio.subprocess.PIPE)
         assert other.stdout is not None and await other.stdout.readline()
         try:
-            await stage.build(run=(stage.book("play.yaml", LOOKS % said),))
+            await stage.build(run=(stage.book("play.yaml", LOOKS % places),))
         finally:
             other.kill()
             await other.wait()
-    told = [line.partition("localhost | ")[2] for line in stage.log.splitlines() if "localhost | " in line]
-    assert told[0] == "1" and "No such file" in told[1] and told[2] == "0", stage.log
-    told = [line for line in told[3:] if not line.startswith(sys.prefix)]  # which may lie below /tmp
-    assert not [line for line in told if line.startswith(("/run", "/tmp/", "/proc", "REMOVED", "MOVED", "ssh-"))]
+    lines = [line.partition("localhost | ")[2] for line in stage.log.splitlines() if "localhost | " in line]
+    assert lines[0] == "1" and "No such file" in lines[1] and lines[2] == "0", stage.log
+    lines = [line for line in lines[3:] if not line.startswith(sys.prefix)]  # which may lie below /tmp
+    assert not [line for line in lines if line.startswith(("/run", "/tmp/", "/proc", "REMOVED", "MOVED", "ssh-"))]
     assert "one | reached" in stage.log
 
 

@@ -123,11 +123,11 @@ def test_a_job_that_takes_all_fails_alone_and_says_why(tmp_path: Path, kind: str
     attacks = ATTACKS[kind]
     timeouts = {"stubborn": ", timeout: 3", "bomb": ", timeout: 15"}
     jobs = "".join(f"- job: {{name: {n}, run: jobs/{n}, attempts: 3{timeouts.get(n, '')}}}\n" for n in attacks)
-    said = jobs + f"- project: {{check: {{jobs: [{', '.join(attacks)}]}}}}\n"
+    config = jobs + f"- project: {{check: {{jobs: [{', '.join(attacks)}]}}}}\n"
     disk_max_mb = 2000 if kind == "memory" else 60
     with Arena(tmp_path, settings=f"{SETTINGS}disk_max_mb = {disk_max_mb}\n") as arena:
         commit = arena.propose(
-            ATTACKER, "greedy", {"zuul.yaml": said, **{f"jobs/{name}": text for name, (text, _) in attacks.items()}}
+            ATTACKER, "greedy", {"zuul.yaml": config, **{f"jobs/{name}": text for name, (text, _) in attacks.items()}}
         )
         arena.neighbours_land()
         arena.note_section(ATTACKER, commit, "check")

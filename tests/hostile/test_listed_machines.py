@@ -83,9 +83,9 @@ provider]}}, {theirs: *all}]}}}"
     flavors: [any]
     nodes: [{name: bastion.lab.example.com, label: iron}]
 """
-    cache, said = ParseCache(), {"ops": ours, "theirs": theirs}
+    cache, configs = ParseCache(), {"ops": ours, "theirs": theirs}
     parsed = {
-        one.project: {"master": cache.parse(one, "master", {"zuul.yaml": said[one.project.rpartition("/")[2]]})}
+        one.project: {"master": cache.parse(one, "master", {"zuul.yaml": configs[one.project.rpartition("/")[2]]})}
         for one in read.projects
     }
     (provider,) = flattened(build_layout(read, parsed))

@@ -72,10 +72,10 @@ class Visitor:
         """Return the state with which a person goes to the provider."""
         answer = await (browser or self.browser).get("/login", params={"next": next})
         assert answer.status_code == 303, answer.text
-        asked = {name: value[0] for name, value in parse_qs(urlsplit(answer.headers["location"]).query).items()}
-        assert asked["code_challenge_method"] == "S256" and asked["redirect_uri"] == f"{HERE}/login/callback"
-        self.provider.nonce = asked["nonce"]
-        return asked["state"]
+        query = {name: value[0] for name, value in parse_qs(urlsplit(answer.headers["location"]).query).items()}
+        assert query["code_challenge_method"] == "S256" and query["redirect_uri"] == f"{HERE}/login/callback"
+        self.provider.nonce = query["nonce"]
+        return query["state"]
 
     async def comes_back(self, state: str, **more: str) -> httpx.Response:
         return await self.browser.get("/login/callback", params={"code": "code", "state": state, **more})
@@ -100,11 +100,11 @@ class Visitor:
         return str((await self.browser.get("/api/login")).json()["csrf"])
 
     async def writes(self, **headers: str) -> int:
-        body, said = (
+        body, sent = (
             {"trigger_queue_paused": False, "reason": "of a test"},
             {k.replace("_", "-"): v for k, v in headers.items()},
         )
-        return (await self.browser.post(STATE, json=body, headers=said)).status_code
+        return (await self.browser.post(STATE, json=body, headers=sent)).status_code
 
 
 @pytest.fixture
@@ -166,9 +166,9 @@ async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visit
         "the nonce is that of the other browser"
     )
     visitor.leaves()
-    told = await visitor.browser.get("/login/callback", params={"state": begun}, headers={"Accept": "text/html"})
+    page = await visitor.browser.get("/login/callback", params={"state": begun}, headers={"Accept": "text/html"})
     assert (
-        told.status_code == 400 and "this browser did not begin this login" in told.text and '<a href="/">' in told.text
+        page.status_code == 400 and "this browser did not begin this login" in page.text and '<a href="/">' in page.text
     )
     assert not visitor.cookie
     for planted in ("a" * 43, "x"):
@@ -240,9 +240,9 @@ async def test_no_token_logs_in_that_the_provider_did_not_make_for_this_login(vi
 async def test_a_provider_that_is_away_slow_or_verbose_delays_nobody(visitor: Visitor) -> None:
     provider = visitor.provider
     large, deep = b'{"id_token": "' + b"x" * 1_000_000 + b'"}', b"[" * 100_000
-    for path, said in (("/token", large), ("/token", deep), ("/me", large), ("/me", deep), ("/token", b"no JSON")):
+    for path, reply in (("/token", large), ("/token", deep), ("/me", large), ("/me", deep), ("/token", b"no JSON")):
         state = await visitor.begins()
-        provider.answers = {path: said}
+        provider.answers = {path: reply}
         answer = await visitor.comes_back(state)
         assert (answer.status_code == 503 and "cannot be" in answer.text) or "more than" in answer.text, answer.text
         assert not visitor.cookie and not await visitor.is_somebody()
@@ -255,10 +255,12 @@ async def test_a_provider_that_is_away_slow_or_verbose_delays_nobody(visitor: Vi
     answer = await visitor.logs_in()
     assert answer.status_code == 303 and len(answer.headers.get_list("set-cookie")) == 2
     (entry,) = visitor.site.context.mirror.under(visitor.site.context.map.logins.path)
-    kept = visitor.site.context.map.logins.decode(entry.value).claims
-    assert (kept["acr"], kept["amr"]) == ("gold", ["otp"]) and "jti" not in kept, "rules may ask how somebody logged in"
-    told = (await visitor.browser.get("/api/login")).json()["name"]
-    assert told.startswith("<b>ann") and told.isprintable() and len(told) < 120
+    claims = visitor.site.context.map.logins.decode(entry.value).claims
+    assert (claims["acr"], claims["amr"]) == ("gold", ["otp"]) and "jti" not in claims, (
+        "rules may ask how somebody logged in"
+    )
+    name = (await visitor.browser.get("/api/login")).json()["name"]
+    assert name.startswith("<b>ann") and name.isprintable() and len(name) < 120
     provider.going.clear()
     stranger = visitor.another()
     begun = asyncio.ensure_future(visitor.comes_back(await visitor.begins()))
@@ -326,8 +328,8 @@ async def test_who_logs_out_is_shown_nothing_more_by_a_stream_that_is_open(visit
 @pytest.mark.long
 async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
-    kept, csrf, context = visitor.cookie, await visitor.csrf(), visitor.site.context
-    assert all(kept not in f"{entry.path}{entry.value!r}" for entry in context.mirror.under(context.map.logins.path))
+    cookie, csrf, context = visitor.cookie, await visitor.csrf(), visitor.site.context
+    assert all(cookie not in f"{entry.path}{entry.value!r}" for entry in context.mirror.under(context.map.logins.path))
     assert (await visitor.browser.post("/logout", json={}, headers={"Origin": HERE})).status_code == 403
     assert await visitor.is_somebody()
     login = visitor.site.access.sessions
@@ -335,7 +337,7 @@ async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor
     (entry,) = context.mirror.under(context.map.logins.path)
     answer = await visitor.browser.post("/logout", json={}, headers={"Origin": HERE, "X-Headgate-CSRF": csrf})
     assert answer.status_code == 200 and not visitor.cookie
-    visitor.browser.cookies.set("headgate", kept, domain="gate.example", path="/")
+    visitor.browser.cookies.set("headgate", cookie, domain="gate.example", path="/")
     assert not await visitor.is_somebody() and login.of(entry.path.rpartition("/")[2]) is None
     assert await visitor.writes(Origin=HERE, X_Headgate_CSRF=csrf) == 401
     visitor.leaves()
@@ -385,18 +387,18 @@ async def test_no_page_elsewhere_acts_or_reads_for_who_is_logged_in(visitor: Vis
     for origin in elsewhere:
         assert await visitor.writes(Origin=origin, X_Headgate_CSRF=csrf) == 403, origin
         for site in ("cross-site", "same-site"):
-            said = {"Origin": origin, "Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors"}
-            answer = await visitor.browser.get(STATUS, headers=said)
+            fetched = {"Origin": origin, "Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors"}
+            answer = await visitor.browser.get(STATUS, headers=fetched)
             assert answer.status_code == 401 and "access-control-allow-credentials" not in answer.headers
-            assert (await visitor.browser.get("/api/login", headers=said)).json()["csrf"] == ""
+            assert (await visitor.browser.get("/api/login", headers=fetched)).json()["csrf"] == ""
         assert [one.get("code") for one in await socket_of(visitor, origin, csrf)][-1] in (1008, 4000), origin
     for mode, dest in (("no-cors", "script"), ("no-cors", "image"), ("navigate", "iframe"), ("cors", "empty")):
         for site in ("cross-site", "same-site"):
-            said = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
+            fetched = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode, "Sec-Fetch-Dest": dest}
             for path in (STATUS, "/api/tenant/example/events", "/api/tenants"):
-                async with visitor.browser.stream("GET", path, headers=said) as answer:
+                async with visitor.browser.stream("GET", path, headers=fetched) as answer:
                     empty = answer.status_code == 200 and await answer.aread() == b"[]"
-                    assert answer.status_code == 401 or empty, (path, said)
+                    assert answer.status_code == 401 or empty, (path, fetched)
     for headers in ({}, {"Origin": HERE}, {"X-Headgate-CSRF": csrf}, {"Origin": HERE, "X-Headgate-CSRF": f"{csrf}x"}):
         assert await visitor.writes(**headers) == 403, headers
     assert [one.get("code") for one in await socket_of(visitor, HERE, "")][-1] == 4000

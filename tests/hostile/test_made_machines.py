@@ -147,11 +147,11 @@ def provider(*labels: FlatLabel, name: str = "p/one", **settings: Any) -> FlatPr
 
 
 def leftover(id: str, state: str = "used", **more: Any) -> MadeNode:
-    said = {"label": {"name": "small"}, "image": {}, "flavor": {}, "provider": {}}
+    settings = {"label": {"name": "small"}, "image": {}, "flavor": {}, "provider": {}}
     tags = {SYSTEM_TAG: OURS, NODE_TAG: id}
     return MadeNode(
-        id=id, provider="p/one", connection="sky", label="small", state=state, settings=said, digest="small", tags=tags,
-        uses={"instances": 1.0}, since_ms=900_000_000, **more,
+        id=id, provider="p/one", connection="sky", label="small", state=state, settings=settings, digest="small",
+        tags=tags, uses={"instances": 1.0}, since_ms=900_000_000, **more,
     )  # fmt: skip
 
 
@@ -187,8 +187,8 @@ async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_sa
 ) -> None:
     """Its section belongs to another project in each tenant: neither takes the other's machines, nor loses its own."""
     for tenant, region in (("t", "here"), ("u", "there")):
-        kept = FlatLabel("small", {"name": "small", "boot-timeout": 300}, {}, {}, 1, digest=region)
-        await simulated.tell(tenant, provider(kept, region=region))
+        label = FlatLabel("small", {"name": "small", "boot-timeout": 300}, {}, {}, 1, digest=region)
+        await simulated.tell(tenant, provider(label, region=region))
     await asyncio.sleep(300)
     assert {(one.settings["provider"]["region"], one.state) for one in simulated.nodes()} == {
         (w, "ready") for w in ("here", "there")

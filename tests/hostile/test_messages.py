@@ -51,15 +51,15 @@ async def test_a_message_of_garbage_is_that_messages_problem(
     async with serving(board) as url, MessageClient.open([f"{url}/v1/{APP}/"], KEY) as client:
         ids = await post(client, *BODIES, "good")
         async with started(tmp_path, repositories.hub, MemoryBackend(), client) as running:
-            told = {one.answers.id: one for one in await answers(client, len(ids)) if one.answers}
+            replies = {one.answers.id: one for one in await answers(client, len(ids)) if one.answers}
             assert not running.context.mirror.under(running.context.map.quarantine.path)
             specs = {one.zuul["trigger"]["id"]: one for one in running.runner.ran}
-    assert sorted(told) == sorted(ids), "each has one answer"
+    assert sorted(replies) == sorted(ids), "each has one answer"
     for id, body in zip(ids, (*BODIES, "good"), strict=True):
         if len(body.encode()) > BODY_MAX_BYTES or body.startswith("\x01"):
-            assert told[id].result == "FAILURE" and "at most" in told[id].message and id not in specs
+            assert replies[id].result == "FAILURE" and "at most" in replies[id].message and id not in specs
             continue
-        assert told[id].result == "SUCCESS"
+        assert replies[id].result == "SUCCESS"
         trigger = specs[id].zuul["trigger"]
         assert trigger["body"] == body and specs[id].zuul["pipeline"] == "orders", "it is a text, as it was posted"
         assert len(msgspec.json.encode(trigger)) <= TRIGGER_MAX_BYTES

@@ -156,14 +156,14 @@ def test_a_job_reaches_the_world_and_nothing_of_the_fleet(tmp_path: Path, world:
         own |= {f"[{address}]" for address in own_addresses() if address.version == 6 and not address.is_link_local}
         listening = arena.attack("listen", LISTEN)
         logs = arena.headgate.root / "state/logs"
-        said = str(wait_for("a neighbour listens", lambda: next(_listening(logs), "")))
-        neighbours = [found for found in re.findall(r"ADDRESS (\S+)", said)]
+        line = str(wait_for("a neighbour listens", lambda: next(_listening(logs), "")))
+        neighbours = [found for found in re.findall(r"ADDRESS (\S+)", line)]
         outside = f"{world.address}:{world.port}"
         outside6 = {f"[{address}]:{world.port}" for address in (world.address6, world.local6)}
         denied = [*(f"{name}:{port}" for name in sorted(own) for port in (here, page))]
         denied += [f"{address}:4321" for address in neighbours]
-        told = world.other, world.link, f"[::ffff:{world.link}]", f"[{world.metadata6}]", "[fd00:ec2::254]"
-        denied += [f"{address}:{world.port}" for address in told]
+        addresses = world.other, world.link, f"[::ffff:{world.link}]", f"[{world.metadata6}]", "[fd00:ec2::254]"
+        denied += [f"{address}:{world.port}" for address in addresses]
         for place in (outside, *outside6, f"[{world.metadata6}]:{world.port}"):
             assert greeted(place), f"this machine itself reaches {place}"
         reached = [*([outside] if may_tunnel() else []), *(outside6 if os.geteuid() == 0 else [])]

@@ -73,10 +73,10 @@ async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path,
             assert [one["state"] for one in own["needs"]] == ["unknown"], "what that needs is not told, either"
             inner = await description_of(client, "other", "code/secret", "named", 1)
             assert [one["ref"]["topic"] for one in inner["needs"]] == ["deepest"], "to whom it belongs it is told"
-            told = await description_of(client, "example", "code/open", "probe", 1)
-            (needed,) = told["needs"]
+            description = await description_of(client, "example", "code/open", "probe", 1)
+            (needed,) = description["needs"]
             assert (needed["state"], needed["ref"]) == ("unknown", None)
-            assert (needed["key"], told["needed_by"]) == ("git.example/code/secret/master/named", [])
+            assert (needed["key"], description["needed_by"]) == ("git.example/code/secret/master/named", [])
 
             counted, real = list[str](), history.reset_costs
 

@@ -171,9 +171,9 @@ async def test_reports_of_tests_are_text_and_bombs_are_named(served: tuple[Site,
     answer = await page.request.get(f"{url}/api/tenant/example/build/unknown/tests")
     assert answer.status == 404
     for address in ("/t/nobody/status", "/t/example/nothing", "/nothing", "/t/example/logs/past1b1"):
-        told = await page.request.get(url + address, headers={"accept": "text/html"})
-        assert told.status == (200 if "logs" in address else 404), address
-        assert told.headers["content-type"].replace(" ", "") == "text/html;charset=utf-8", address
+        shown = await page.request.get(url + address, headers={"accept": "text/html"})
+        assert shown.status == (200 if "logs" in address else 404), address
+        assert shown.headers["content-type"].replace(" ", "") == "text/html;charset=utf-8", address
 
 
 ACTS = """<h1>Report</h1><script>parent.document.title = "hacked"; document.body.append("ran")</script>
@@ -197,9 +197,9 @@ LEFT = (
 
 async def left(site: Site) -> str:
     """Record a build that leaves artifacts, and return its id."""
-    whole = ended(501)
-    (build, *_) = whole.builds
-    await site.history.record(replace(whole, builds=(replace(build, artifacts=LEFT),)))
+    buildset = ended(501)
+    (build, *_) = buildset.builds
+    await site.history.record(replace(buildset, builds=(replace(build, artifacts=LEFT),)))
     logs = site.logs.root / build.uuid
     for path, text in {
         "job-output.txt": "2027-01-15 08:00:00.000 | done\n",
@@ -225,8 +225,8 @@ async def test_artifacts_are_shown_and_do_nothing(served: tuple[Site, str], page
     await page.goto(f"{url}/t/example/build/{uuid}")
     names = page.locator(".preview summary")
     await expect(page.locator("#link")).to_have_text("complete")
-    told = [await names.nth(n).get_attribute("aria-label") for n in range(await names.count())]
-    assert {f"Preview of {name}" for name in ("climbs", "elsewhere", "runs", "directory")}.isdisjoint(told)
+    labels = [await names.nth(n).get_attribute("aria-label") for n in range(await names.count())]
+    assert {f"Preview of {name}" for name in ("climbs", "elsewhere", "runs", "directory")}.isdisjoint(labels)
     assert not [one for one in requests if one.endswith(("report.html", "notes.txt"))], "they are asked for once wanted"
     for name in ("page", "text", "drawing", "gone"):
         await page.get_by_label(f"Preview of {name}", exact=True).click()

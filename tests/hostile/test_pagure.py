@@ -47,7 +47,7 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
             seen = [TermSubject(gate.change_state(1), happening=event.happening) for event in gate.events[begun:]]
             now = TermSubject(gate.change_state(1), now_ms=1)
             found[who.account.login] = [
-                *(triggered(PAGURE, said, one) for said in (recheck, liked) for one in seen),
+                *(triggered(PAGURE, requirement, one) for requirement in (recheck, liked) for one in seen),
                 not unmet(PAGURE.require, {"committer-score": 1}, now),
                 not unmet(PAGURE.require, {"status": ["success"]}, now),
             ]
@@ -87,8 +87,8 @@ async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:
 async def test_deliveries_in_the_name_of_a_project_have_nothing_looked_at(here: Ground) -> None:
     """Unsigned, wrongly signed, signed by another project, of unknown projects; the same one ten times."""
     other = here.hub.project("eve/own", {"a": "1"}, owner="eve")
-    said = {"pullrequest": {"id": 1, "status": "Open"}, "project_fullname": "acme/rocket", "agent": "bob"}
-    body = json.dumps({"topic": "pull-request.new", "msg": said, "msg_id": "2026-one"}).encode()
+    payload = {"pullrequest": {"id": 1, "status": "Open"}, "project_fullname": "acme/rocket", "agent": "bob"}
+    body = json.dumps({"topic": "pull-request.new", "msg": payload, "msg_id": "2026-one"}).encode()
 
     def by(token: str, project: str = "acme/rocket") -> dict[str, str]:
         return {
@@ -122,10 +122,10 @@ async def test_a_change_that_is_too_long_or_odd_delays_no_other(here: Ground, mo
     here.eve.comment(long, "x" * 500_000)
     empty.commit_stop = ""
     monkeypatch.setattr(rest, "ANSWER_MAX_BYTES", 300_000)
-    whole = here.client.get
+    real = here.client.get
 
     async def get(key: ForgeKey, path: str, *args: Any, **more: Any) -> ForgeResponse:
-        found = await whole(key, path, *args, **more)
+        found = await real(key, path, *args, **more)
         if path.endswith("/pull-requests"):
             holes = [None, {"id": 9}, {"id": "x"}, *found.content["requests"]]
             return found._replace(content={**found.content, "requests": holes})
@@ -141,12 +141,12 @@ async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pagure merges the current head, whatever it is."""
-    pull, whole = opened(here), here.client.write
+    pull, real = opened(here), here.client.write
 
     async def write(method: str, key: ForgeKey, path: str, body: Any = None) -> ForgeResponse:
         if path.endswith("/merge"):
             here.ada.push(here.project, "topic", {"a.txt": "evil\n"})
-        return await whole(method, key, path, body)
+        return await real(method, key, path, body)
 
     landing = as_tested(here, pull)
     monkeypatch.setattr(here.client, "write", write)

@@ -38,7 +38,7 @@ def jobs(key: str, patterns: tuple[str, ...]) -> str:
 def test_no_pattern_of_a_proposal_keeps_anybody_waiting(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         files = {LONG: "x\n", "jobs/never": "#!/bin/sh\nexit 1\n"}
-        told = {}
+        commits = {}
         for name, text in {
             "files": jobs("files", ENDLESS),
             "branches": jobs("branches", ENDLESS),
@@ -47,12 +47,12 @@ def test_no_pattern_of_a_proposal_keeps_anybody_waiting(tmp_path: Path) -> None:
             "irrelevant": jobs("irrelevant-files", (UNTOLD,)),
             "many": jobs("files", tuple(f"^(?!{n})(a*)*\\1b{n}$" for n in range(60))),
         }.items():
-            told[name] = arena.propose(ATTACKER, f"pattern-{name}", {"zuul.yaml": text, **files})
+            commits[name] = arena.propose(ATTACKER, f"pattern-{name}", {"zuul.yaml": text, **files})
         assert arena.neighbours_land() < 90
         for name, fitting in (("files", []), ("branches", ["p5"]), ("sections", [])):
-            note = arena.note_section(ATTACKER, told[name], "check")
+            note = arena.note_section(ATTACKER, commits[name], "check")
             assert "- unit " in note and re.findall(r"^- (p\d+) ", note, re.MULTILINE) == fitting, f"{name}: {note}"
         for name in ("untold", "irrelevant", "many"):
-            note = arena.note_section(ATTACKER, told[name], "check")
+            note = arena.note_section(ATTACKER, commits[name], "check")
             assert "steps; write a simpler pattern" in note and "(a*)*" in note and "zuul.yaml" in note, note
         assert arena.neighbours_land() < 90

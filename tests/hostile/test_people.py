@@ -53,8 +53,8 @@ def test_people_speak_under_their_own_names_alone(bound: Repositories) -> None:
     for kind in ("approvals", "vetoes"):
         assert push(bound, "grace", f"HEAD:refs/{kind}/grace/master/one") == ""
         for forged in ("heinz", "Grace", "grace.", "headgate"):
-            said = push(bound, "grace", f"HEAD:refs/{kind}/{forged}/master/one")
-            assert f"you are grace here, not {forged}" in said, said
+            output = push(bound, "grace", f"HEAD:refs/{kind}/{forged}/master/one")
+            assert f"you are grace here, not {forged}" in output, output
         assert "no such branch" in push(bound, "grace", f"HEAD:refs/{kind}/grace")
         assert "no such branch" in push(bound, "grace", f"HEAD:refs/{kind}/grace/nowhere/one")
         assert "not grace" in push(bound, "heinz", f":refs/{kind}/grace/master/one"), "nor takes anybody it back"
@@ -68,8 +68,8 @@ def test_who_proposes_is_written_down_and_nobody_writes_it(bound: Repositories) 
     hub = bound.hub / "code"
     assert run_git("rev-parse", "refs/proposers/ada/master/one", at=hub) == commit
     for who in ("ada", "grace", "headgate"):
-        said = push(bound, who, "HEAD:refs/proposers/grace/master/one")
-        assert "nobody pushes refs/proposers" in said
+        output = push(bound, who, "HEAD:refs/proposers/grace/master/one")
+        assert "nobody pushes refs/proposers" in output
     assert "nobody pushes" in push(bound, "ada", ":refs/proposers/ada/master/one")
     assert "cannot be part of a ref" in push(bound, "a b", "HEAD~1:refs/for/master/two")
     assert push(bound, "grace", ":refs/for/master/one") == ""
@@ -79,8 +79,8 @@ def test_who_proposes_is_written_down_and_nobody_writes_it(bound: Repositories) 
 def test_who_proposed_is_not_forgotten_by_a_push_that_is_refused(bound: Repositories) -> None:
     """Otherwise a proposer could approve under a name that no record contains."""
     commit, hub = proposed(bound, "ada"), bound.hub / "code"
-    said = push(bound, "ada", "--atomic", ":refs/for/master/one", "HEAD:refs/for/master")
-    assert "rejected" in said and run_git("rev-parse", "refs/for/master/one", at=hub) == commit
+    output = push(bound, "ada", "--atomic", ":refs/for/master/one", "HEAD:refs/for/master")
+    assert "rejected" in output and run_git("rev-parse", "refs/for/master/one", at=hub) == commit
     assert run_git("rev-parse", "refs/proposers/ada/master/one", at=hub) == commit
     proposed(bound, "grace", "two")
     assert push(bound, "ada", "--atomic", ":refs/for/master/one", ":refs/for/master/two") == ""
@@ -90,8 +90,8 @@ def test_who_proposed_is_not_forgotten_by_a_push_that_is_refused(bound: Reposito
 def test_without_the_account_nobody_speaks_by_name(repositories: Repositories) -> None:
     assert CliRunner().invoke(hook, [str(repositories.hub / "code")]).exit_code == 0
     proposed(repositories, "ada")
-    said = push(repositories, "grace", "HEAD:refs/approvals/grace/master/one")
-    assert "this server does not know who is who" in said
+    output = push(repositories, "grace", "HEAD:refs/approvals/grace/master/one")
+    assert "this server does not know who is who" in output
     assert not [ref for ref in refs(repositories) if ref.startswith("refs/proposers")]
 
 

@@ -51,11 +51,11 @@ async def test_a_flood_of_one_applications_posts_delays_no_other_and_does_not_fi
             async with other.post(f"/v1/{OTHER_APP}/q", data=f"{n}") as answer:
                 assert answer.status == 201
             assert len(groups) - before <= 3, "it waited for what others wanted"
-        said = await asyncio.gather(*pouring)
+        statuses = await asyncio.gather(*pouring)
     await board.close()
-    assert set(said) == {201, 429}
-    kept = sum(status == 201 for status in said) * 200 * 500
-    assert kept <= 5_000_000
+    assert set(statuses) == {201, 429}
+    accepted = sum(status == 201 for status in statuses) * 200 * 500
+    assert accepted <= 5_000_000
 
 
 @pytest.mark.long
@@ -73,7 +73,7 @@ async def test_a_flood_of_the_highest_priority_starves_nobody(tmp_path: Path) ->
                 assert answer.status < 300, await answer.text()
                 return await answer.json()
 
-        honest = [{"body": f"{said} {n}", "priority": said} for n in range(4) for said in ("normal", "low")]
+        honest = [{"body": f"{priority} {n}", "priority": priority} for n in range(4) for priority in ("normal", "low")]
         await ask("POST", "q", json={"messages": honest})
         lease = (await ask("POST", "q/lease", json={"ttl": 3600}))["lease"]["lease"]
         seen = list[str]()

@@ -108,7 +108,7 @@ def test_nothing_that_a_proposal_says_moves_a_cursor(tmp_path: Path) -> None:
     project = {"project": {"check": {"jobs": ["attack", "unit"]}}}
     named = {"job": {"name": f"attack{ESCAPES}", "run": "jobs/attack"}}
     job = {"job": {"name": "attack", "run": "jobs/attack", "failure-message": f"bad{ESCAPES}"}}
-    said = {
+    proposals = {
         "name": {"zuul.yaml": json.dumps([named, project])},
         "section": {"zuul.yaml": json.dumps([{"project": {"check": {"jobs": [f"attack{ESCAPES}"]}}}])},
         "message": {"zuul.yaml": json.dumps([job, project]), "jobs/attack": "#!/bin/sh\nexit 1\n"},
@@ -118,10 +118,10 @@ def test_nothing_that_a_proposal_says_moves_a_cursor(tmp_path: Path) -> None:
     }
     with Arena(tmp_path) as arena:
         arena.attack("waits", "#!/bin/sh\nexec sleep 600\n")
-        commits = {topic: arena.propose(ATTACKER, topic, files) for topic, files in said.items()}
+        commits = {topic: arena.propose(ATTACKER, topic, files) for topic, files in proposals.items()}
         board = wait_for("the job is shown", lambda: found if "attack" in (found := shown(arena)) else "")
-        told = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in commits.items()}
-        assert "must be one line of printable text" in told["name"], told["name"]
-        for text in (board, *told.values()):
+        notes = {topic: arena.note_section(ATTACKER, commit, "check") for topic, commit in commits.items()}
+        assert "must be one line of printable text" in notes["name"], notes["name"]
+        for text in (board, *notes.values()):
             assert "\n" in text and not [c for c in text if not c.isprintable() and c != "\n"], repr(text)
         assert arena.neighbours_land() > 0

@@ -96,19 +96,19 @@ def followed(link: str, token: str) -> None:
     """Open a link to a log in the browser of somebody who then logs in."""
     navigation = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     for more, status in (({}, 401), ({"Authorization": "Bearer guessed"}, 401)):
-        found, said = read(link, {**navigation, **more})
-        assert found == status and b"unit" not in said, (found, said)
+        found, body = read(link, {**navigation, **more})
+        assert found == status and b"unit" not in body, (found, body)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**CHROMIUM)
         page = patient(browser.new_page())
         page.goto(link)
         expect(page.get_by_role("alert")).to_have_text("Log in to read this log.")
-        for said, seen in (("guessed", "this is not the operator's token"), (token, "RESULT: SUCCESS")):
+        for entered, seen in (("guessed", "this is not the operator's token"), (token, "RESULT: SUCCESS")):
             page.locator("details.login summary").click()
-            page.get_by_label("Token").fill(said)
+            page.get_by_label("Token").fill(entered)
             page.locator("details.login button").click()
             expect(page.locator("main")).to_contain_text(seen)
-            if said != token:
+            if entered != token:
                 page.get_by_role("button", name="Log out").click()
         browser.close()
 
@@ -131,11 +131,14 @@ def cross_site_requests(url: str, token: dict[str, str]) -> None:
     for origin in ("https://evil.example", "null", f"{url}.evil.example"):
         assert asks("POST", origin, **token)[0] == 403
         for method in ("POST", "PUT", "DELETE", "PATCH"):
-            status, said = asks("OPTIONS", origin, **{"Access-Control-Request-Method": method})
-            assert status == 403 and not [name for name in said if name.startswith("access-control-")], (method, said)
+            status, headers = asks("OPTIONS", origin, **{"Access-Control-Request-Method": method})
+            assert status == 403 and not [name for name in headers if name.startswith("access-control-")], (
+                method,
+                headers,
+            )
         preflight = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
-        status, said = asks("OPTIONS", origin, **preflight)
-        allowed = {name: value for name, value in said.items() if name.startswith("access-control-")}
+        status, headers = asks("OPTIONS", origin, **preflight)
+        allowed = {name: value for name, value in headers.items() if name.startswith("access-control-")}
         assert status == 204 and allowed == {
             "access-control-allow-origin": "*",
             "access-control-allow-methods": "GET, HEAD",
@@ -165,8 +168,8 @@ def test_the_port_of_an_executor_shows_logs_to_the_fleet_alone(tmp_path: Path) -
             for proof in forged:
                 headers = {"headgate-fleet": proof, "Authorization": "Bearer x"}
                 assert read(cluster.url("e1") + path, headers)[0] == 401, (path, proof)
-        kept = cluster.get("web", f"/api/tenant/example/build/{build}/logs")
-        (log,) = (file for file in kept if file["path"] == "job-output.txt")
+        files = cluster.get("web", f"/api/tenant/example/build/{build}/logs")
+        (log,) = (file for file in files if file["path"] == "job-output.txt")
         status, answer = read(cluster.url("web") + log["url"])
         assert status == 200 and b"testing first" in answer, "the web is of the fleet"
         own = {"Authorization": f"Bearer {cluster.token('e1')}"}

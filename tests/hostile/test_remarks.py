@@ -32,9 +32,9 @@ def test_a_flood_of_remarks_on_one_change_delays_no_connection(count: int, size:
         store = Store(MemoryBackend())
         context = Context(store, Mirror(store, Map().path), lambda: 0)
         what = ForgeEvent("pull_request", "comment", ForgeAccount("eve"), ("x" * size,))
-        said = tuple(TriggerEvent(EventKind.STIRRED, flooded, f"{n}", happening=what) for n in range(count))
+        events = tuple(TriggerEvent(EventKind.STIRRED, flooded, f"{n}", happening=what) for n in range(count))
         last = TriggerEvent(EventKind.PROPOSED, other, "last", fresh=True)
-        forge = Scripted([Sighting((ChangeState(flooded),), said), Sighting((ChangeState(other),), (last,))])
+        forge = Scripted([Sighting((ChangeState(flooded),), events), Sighting((ChangeState(other),), (last,))])
         names = [f"t{n}" for n in range(tenants)]
         mirroring = asyncio.ensure_future(context.mirror.run())
         await context.mirror.ready()
@@ -45,10 +45,10 @@ def test_a_flood_of_remarks_on_one_change_delays_no_connection(count: int, size:
             assert not running.done(), "nothing that is said ends the look at the connection"
             running.cancel()
         streams = [context.map.events.tenant(name).trigger.stream for name in names]
-        told = [[one.event.id for one in stream.waiting(context.mirror, limit=1_000)] for stream in streams]
+        waiting = [[one.event.id for one in stream.waiting(context.mirror, limit=1_000)] for stream in streams]
         known = ChangeStates(context.map, context.mirror, ("local",)).now()
         mirroring.cancel()
-        assert told == [[*map(str, range(count)), "last"]] * tenants
+        assert waiting == [[*map(str, range(count)), "last"]] * tenants
         assert known.keys() == {flooded.key, other.key}
 
     run_virtual(play())

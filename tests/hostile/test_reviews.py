@@ -89,8 +89,8 @@ class Room:
         return commit
 
     async def get(self, what: str, headers: dict[str, str] | None = None, **params: Any) -> httpx.Response:
-        asked = {"project": "code/api", "change": "one", **params}
-        return await self.client.get(f"{TENANT}/{what}", params=asked, headers=headers or {})
+        query = {"project": "code/api", "change": "one", **params}
+        return await self.client.get(f"{TENANT}/{what}", params=query, headers=headers or {})
 
     async def say(self, verb: str, headers: dict[str, str], patchset: str, **more: Any) -> httpx.Response:
         body = {"project": "code/api", "change": "one", "patchset": patchset, **more}
@@ -166,8 +166,8 @@ async def test_an_approval_is_of_one_commit_and_by_name(room: Room) -> None:
     assert (await room.say("approve", ANN, old)).status_code == 409, "it is not what she looked at"
     room.gate.runner.hold = asyncio.Event()
     assert (await room.say("approve", ANN, new, reason="fine")).status_code == 200
-    (said,) = room.note(new)
-    assert (said["who"], said["word"], said["commit"], said["text"]) == ("ann", "approved", new, "fine")
+    (remark,) = room.note(new)
+    assert (remark["who"], remark["word"], remark["commit"], remark["text"]) == ("ann", "approved", new, "fine")
     assert room.refs("refs/approved") == ["refs/approved/master/one"]
     assert (await room.say("approve", ANN, new, withdraw=True)).status_code == 200
     assert room.refs("refs/approved") == [] and [one["word"] for one in room.note(new)] == ["approved", "withdrawn"]
@@ -216,8 +216,8 @@ async def test_who_proposed_a_change_does_not_approve_it_where_others_have_to(ro
         return "ada" in await lacks() or "refs/approvals/ada/master/one" in room.refs("refs/approvals")
 
     async def lacks_nothing() -> bool:
-        said = await lacks()
-        return bool(said) and not json.loads(said)[0]["lacks"]
+        output = await lacks()
+        return bool(output) and not json.loads(output)[0]["lacks"]
 
     await until("it asks for an approval", asks)
     refused = await room.say("approve", ADA, commit)
@@ -234,7 +234,7 @@ async def test_who_proposed_a_change_does_not_approve_it_where_others_have_to(ro
 @pytest.mark.long
 async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room) -> None:
     commit = await room.proposed("one", {"a": "1\n"})
-    told = (await room.say("remark", BOB, commit, text="mine", file="a", side="new", line=1)).json()
+    remark = (await room.say("remark", BOB, commit, text="mine", file="a", side="new", line=1)).json()
     (true,) = room.note(commit)
     key = true["change"]
     forged = [
@@ -250,9 +250,9 @@ async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room)
     run_git("notes", "--ref", NOTES, "add", "-f", "-F", str(room.repositories.root / "note"), commit, at=room.bare)
     room.site.review.forget("git.example/code/api")
     answer = (await room.get("remarks")).json()
-    said = {one["id"]: (one["who"], one["text"], one["verified"], one["word"]) for one in answer["remarks"]}
-    assert said == {
-        told["id"]: ("bob", "mine", True, ""),
+    remarks = {one["id"]: (one["who"], one["text"], one["verified"], one["word"]) for one in answer["remarks"]}
+    assert remarks == {
+        remark["id"]: ("bob", "mine", True, ""),
         "f" * 32: ("ann", "mine", False, ""),
         "d" * 32: ("<script>", "\u202e", False, ""),
     }
@@ -261,7 +261,7 @@ async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room)
     run_git("notes", "--ref", NOTES, "copy", "-f", commit, elsewhere, at=room.bare)
     room.site.review.forget("git.example/code/api")
     assert (await room.get("remarks", change="two")).json()["remarks"] == [], "said of one, it is said of no other"
-    resolved = await room.say("remark", BOB, commit, reply=told["id"], resolved=True)
+    resolved = await room.say("remark", BOB, commit, reply=remark["id"], resolved=True)
     assert resolved.status_code == 200 and len(room.note(commit)) >= 4, "what others wrote is still there"
 
 

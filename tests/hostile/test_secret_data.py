@@ -79,5 +79,5 @@ def test_secret_data_is_for_those_that_depend_on_it_and_opens_no_other_secret(tm
         pages = [json.dumps(arena.headgate.get(f"/api/tenant/example/{page}")) for page in PAGES]
         assert "guarded" in pages[0] and TOKEN not in "".join((*pages, note))
         assert arena.neighbours_land() > 0
-    for kept in (tmp_path / "state").rglob("*"):
-        assert not kept.is_file() or TOKEN.encode() not in kept.read_bytes(), kept
+    for file in (tmp_path / "state").rglob("*"):
+        assert not file.is_file() or TOKEN.encode() not in file.read_bytes(), file

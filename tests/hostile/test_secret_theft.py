@@ -175,21 +175,21 @@ def test_nothing_that_a_proposal_says_takes_a_secret_from_a_trusted_playbook(tmp
         }
         topic = "{{lookup('pipe','id')}}"
         commit = arena.propose(ATTACKER, topic, files, message=f"Steal {STEALS}")
-        told, log = arena.note_section(ATTACKER, commit, "check"), arena.job_log("example", "attack")
-        assert "Build succeeded" in told, told + log
+        note, log = arena.note_section(ATTACKER, commit, "check"), arena.job_log("example", "attack")
+        assert "Build succeeded" in note, note + log
         assert f"sent to the archive of production with {DIGEST}" in log, log
         assert "counted True" in log and "| looked" in log, log
         assert "for api and" in log and "of Steal {{ site.token }}" in log and topic in log, log
         assert TOKEN not in log and "| RAN" not in log and "FOUND" not in log, log
-        asked = {t: arena.propose(ATTACKER, t, {"zuul.yaml": text, "look": LOOK}) for t, (text, _) in REFUSED.items()}
+        commits = {t: arena.propose(ATTACKER, t, {"zuul.yaml": text, "look": LOOK}) for t, (text, _) in REFUSED.items()}
         answers = {
-            topic: " ".join(arena.note_section(ATTACKER, commit, "check").split()) for topic, commit in asked.items()
+            topic: " ".join(arena.note_section(ATTACKER, commit, "check").split()) for topic, commit in commits.items()
         }
-        wrong = [f"{topic}: {told}" for topic, told in answers.items() if not re.search(REFUSED[topic][1], told)]
+        wrong = [f"{topic}: {note}" for topic, note in answers.items() if not re.search(REFUSED[topic][1], note)]
         assert not wrong, "\n".join(wrong)
         assert arena.neighbours_land() > 0
-    for kept in (tmp_path / "state/logs").rglob("*"):
-        assert not kept.is_file() or TOKEN.encode() not in kept.read_bytes(), kept
+    for file in (tmp_path / "state/logs").rglob("*"):
+        assert not file.is_file() or TOKEN.encode() not in file.read_bytes(), file
 
 
 RELEASE = """
@@ -241,8 +241,8 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
     with Arena(tmp_path, config=RELEASE, files=own, others={"code/lib": library}) as arena:
         commit = arena.propose(ATTACKER, "ship", {"some": "x\n"})
         arena.approve(ATTACKER, "ship")
-        told, log = arena.note_section(ATTACKER, commit, "release"), arena.job_log("example", "publish")
-        assert "Build succeeded" in told, told + log
+        note, log = arena.note_section(ATTACKER, commit, "release"), arena.job_log("example", "publish")
+        assert "Build succeeded" in note, note + log
         assert (
             "| left in" in log
             and f"{sha256(b'api-token-77aa').hexdigest()[:12]} published from" in log
@@ -251,13 +251,13 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
         assert "FOUND" not in log and "api-token-77" not in log
         assert not list((tmp_path / "state/logs").rglob("stolen"))
         early = API.replace("release", "check")
-        asked = {
+        attempts = {
             "early": ({"zuul.yaml": early}, "post-review"),
             "foreign": ({"zuul.yaml": early.replace("name: api,", "name: mine,").replace("[api]", "[site]")}, "site"),
             "varied": ({"zuul.yaml": API + "- job: {name: publish, pre-run: last}\n", "last": LAST}, "Build succeeded"),
             "reviewed": ({"zuul.yaml": early.replace("run:", "post-review: false, run:")}, "post-review"),
         }
-        for topic, (files, why) in asked.items():
+        for topic, (files, why) in attempts.items():
             assert why in arena.note_section(ATTACKER, arena.propose(ATTACKER, topic, files), "check")
         child = "- job: {name: mine, parent: publish, pre-run: last, post-run: last%s}\n"
         child += (
@@ -273,8 +273,8 @@ def test_a_secret_of_one_project_is_not_for_the_playbooks_of_another_one_in_the_
             approved[topic] = (arena.propose("code/lib", topic, {"zuul.yaml": LIBRARY + text}), approved[topic][1])
             arena.approve("code/lib", topic)
         for topic, (commit, why) in approved.items():
-            told = " ".join(arena.note_section("code/lib", commit, "release").split())
-            assert re.search(why, told), (topic, told)
+            note = " ".join(arena.note_section("code/lib", commit, "release").split())
+            assert re.search(why, note), (topic, note)
         assert arena.neighbours_land() > 0
-    for kept in (tmp_path / "state/logs").rglob("*"):
-        assert not kept.is_file() or b"api-token-77" not in kept.read_bytes(), kept
+    for file in (tmp_path / "state/logs").rglob("*"):
+        assert not file.is_file() or b"api-token-77" not in file.read_bytes(), file

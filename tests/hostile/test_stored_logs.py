@@ -61,10 +61,10 @@ async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_w
     await uploads.close()
     found = await StoredLogs(store).of("b1")
     assert found is not None and found.complete and len(found.files) == 50 and found.file("job-output.txt") is not None
-    kept = await keys(store)
-    assert not [key for key in kept if SECRET.encode() in await read_all(store, key)]
-    assert {key.split("/")[0] for key in kept} == {"b1", "b2", "_builds"} and "b1/_builds/b2.json" in kept
-    said = "\n".join(found.lost)
+    stored = await keys(store)
+    assert not [key for key in stored if SECRET.encode() in await read_all(store, key)]
+    assert {key.split("/")[0] for key in stored} == {"b1", "b2", "_builds"} and "b1/_builds/b2.json" in stored
+    lost = "\n".join(found.lost)
     for what in (
         "link is not stored: it is a symbolic link",
         "pipe is not stored: it is a FIFO",
@@ -73,8 +73,8 @@ async def test_nothing_that_a_job_leaves_leads_out_of_its_logs_or_keeps_others_w
         "directories deep",
         "there are more than 50 files",
     ):
-        assert what in said, said
-    assert "\u202e" not in said and said.count("\n") < 200
+        assert what in lost, lost
+    assert "\u202e" not in lost and lost.count("\n") < 200
     neighbour = await StoredLogs(store).of("b2")
     assert neighbour is not None and [file.path for file in neighbour.files] == ["job-output.txt"]
 
@@ -100,13 +100,13 @@ async def test_a_piece_of_a_store_takes_the_memory_that_its_record_says(tmp_path
     """Anybody who can write to the store, or a failing disk, can store data that unpacks to a thousand times its
     size."""
     store, bomb = LogDirectory(tmp_path), gzip.compress(bytes(50_000_000), 9, mtime=0)
-    kept = StoredLogs(store)
+    logs = StoredLogs(store)
     parts = Manifest("b1", 1, parts=(OutputPart(10, len(bomb)),))
     file = StoredFile("x.txt", MEMBER_SIZE_BYTES, "text/plain", "", (len(bomb),))
     for key in (part_key("b1", 0), file_key("b1", "x.txt")):
         await store.put(key, pieces(bomb), kind="text/plain")
     for manifest, path in ((parts, "job-output.txt"), (Manifest("b1", 1, complete=True, files=(file,)), "x.txt")):
-        content = kept.file(manifest, path)
+        content = logs.file(manifest, path)
         assert content is not None
         with pytest.raises(LogStoreError, match="a piece does not have its"):
             [piece async for piece in content.read(0, 5)]

@@ -48,14 +48,14 @@ def paths(*, sockets: bool) -> Iterator[tuple[str, bool, bool]]:
 
 @pytest.mark.long
 async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> None:
-    asked, wrong = 0, []
+    count, wrong = 0, []
     async with httpx.AsyncClient(base_url=protected, follow_redirects=False, timeout=60) as client:
         for path, of_tenant, is_open in paths(sockets=False):
             for query in ("", QUERY):
                 async with client.stream("GET", path + query) as answer:
                     text = (await answer.aread()).decode(errors="replace")
                     text += " ".join(f"{name}: {value}" for name, value in answer.headers.items())
-                asked += 1
+                count += 1
                 text = text.replace(path, "").replace("past1b1", "")  # which they send themselves
                 if of_tenant and not is_open and answer.status_code != 401:
                     wrong.append((path + query, answer.status_code, text[:200]))
@@ -63,7 +63,7 @@ async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> N
                     wrong.append((path + query, answer.status_code, found))
                 if not of_tenant and re.search(r"""["'/]example["'/?]""", text):
                     wrong.append((path + query, answer.status_code, "it names the tenant"))
-    assert asked > 150 and not wrong, wrong
+    assert count > 150 and not wrong, wrong
 
 
 @pytest.mark.long
@@ -75,6 +75,6 @@ async def test_no_socket_does_either(protected: str) -> None:
             await socket.send('{"uuid": "past1b1", "logfile": "console.log"}')
             with pytest.raises(ConnectionClosed) as closed:
                 await socket.recv()
-            told = closed.value.rcvd
-            assert told is not None and told.code in (1008, 4000, 4011), path
-            assert not [name for name in NAMED if name in told.reason.replace("past1b1", "")], told.reason
+            close = closed.value.rcvd
+            assert close is not None and close.code in (1008, 4000, 4011), path
+            assert not [name for name in NAMED if name in close.reason.replace("past1b1", "")], close.reason

@@ -62,8 +62,8 @@ async def test_streams_without_number_keep_nobody_out() -> None:
         for _ in range(CONNECTIONS):
             channel = await stack.enter_async_context(connection(client))
             tasks += [asyncio.ensure_future(watch_for_ever(channel, begun)) for _ in range(STREAMS)]
-            asked = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(endless())
-            tasks.append(asyncio.ensure_future(asked.initial_metadata()))  # its answers are never read
+            call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(endless())
+            tasks.append(asyncio.ensure_future(call.initial_metadata()))  # its answers are never read
         async with asyncio.timeout(DEADLINE_S):
             for _ in range(CONNECTIONS * STREAMS):
                 await begun.acquire()

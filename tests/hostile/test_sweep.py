@@ -76,14 +76,14 @@ class Executor(NamedTuple):
         root.mkdir()
         command = [sys.executable, "-c", EXECUTOR, str(root), str(builds), script]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
-        said: dict[str, list[str]] = {}
+        lines: dict[str, list[str]] = {}
         assert process.stdout is not None
-        while "GROUPS" not in said:
+        while "GROUPS" not in lines:
             line = process.stdout.readline()
             assert line, "the executor ended"
             word, *rest = line.split()
-            said.setdefault(word, []).extend(rest)
-        return Executor(process, said["BUILD"], int(said["NETWORK"][0]), [Path(name) for name in said["GROUPS"]])
+            lines.setdefault(word, []).extend(rest)
+        return Executor(process, lines["BUILD"], int(lines["NETWORK"][0]), [Path(name) for name in lines["GROUPS"]])
 
     @property
     def pids(self) -> list[int]:

@@ -61,8 +61,8 @@ echo END
 @pytest.mark.long
 def test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    kept = [home / ".ssh/id_ed25519", home / ".netrc", home / ".config/tokens", tmp_path / "state/token"]
-    for file in kept:
+    private = [home / ".ssh/id_ed25519", home / ".netrc", home / ".config/tokens", tmp_path / "state/token"]
+    for file in private:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f"{TREASURE}\n")
     repositories = Repositories(tmp_path)
@@ -84,7 +84,7 @@ def test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user(tmp_path: Path
             settings.write_text(SETTINGS.replace("[web]\n", f"[web]\nroot = https://{world.other}\n"))
         agent.bind(str(tmp_path / "agent"))
         agent.listen()
-        files = [*kept, settings, beside, home, tmp_path / "state", repositories.work("code/api")]
+        files = [*private, settings, beside, home, tmp_path / "state", repositories.work("code/api")]
         named = " ".join(map(str, files))
         script = JOB.format(treasure=TREASURE, files=named, places=" ".join(places), agent=tmp_path / "agent")
         own = "- job: {name: harm, run: harm}\n- project: {check: {jobs: [harm]}}\n"
@@ -99,7 +99,7 @@ def test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user(tmp_path: Path
     assert [line.split()[1] for line in lines if line.startswith("REACHED")] == outside, done.stdout
     assert len([line for line in lines if line.startswith("MISSED")]) == len(places) + 1 - len(outside)
     assert "without a sandbox" not in done.stderr and (tree / "harm").read_text() == script
-    assert [file.read_text() for file in kept] == [f"{TREASURE}\n"] * len(kept)
+    assert [file.read_text() for file in private] == [f"{TREASURE}\n"] * len(private)
 
 
 @pytest.mark.long

@@ -62,10 +62,10 @@ def test_files_that_a_job_leaves_reach_nothing_and_stop_nobody(tmp_path: Path) -
     jobs = "".join(
         f"- job: {{name: {name}, pre-run: jobs/{name}, run: jobs/{name}, post-run: jobs/{name}}}\n" for name in LEFT
     )
-    said = jobs + f"- project: {{check: {{jobs: [{', '.join(LEFT)}]}}}}\n"
+    config = jobs + f"- project: {{check: {{jobs: [{', '.join(LEFT)}]}}}}\n"
     scripts = {f"jobs/{name}": text.format(hidden=hidden, treasure=TREASURE) for name, text in LEFT.items()}
     with Arena(tmp_path / "arena") as arena:
-        commit = arena.propose(ATTACKER, "leaves", {"zuul.yaml": said, **scripts})
+        commit = arena.propose(ATTACKER, "leaves", {"zuul.yaml": config, **scripts})
         arena.neighbours_land()
         arena.note_section(ATTACKER, commit, "check")
         state = arena.headgate.root / "state"
@@ -73,9 +73,9 @@ def test_files_that_a_job_leaves_reach_nothing_and_stop_nobody(tmp_path: Path) -
             log = arena.job_log("example", name)
             assert "PLANTED" in log, log
             assert "REACHED" not in log, log
-        kept = [path for path in (state / "logs").rglob("*") if not path.is_dir()]
-        assert all(path.is_file() and not path.is_symlink() for path in kept)
-        assert not [path for path in kept if TREASURE.encode() in path.read_bytes()]
+        stored = [path for path in (state / "logs").rglob("*") if not path.is_dir()]
+        assert all(path.is_file() and not path.is_symlink() for path in stored)
+        assert not [path for path in stored if TREASURE.encode() in path.read_bytes()]
         assert (hidden / "key").read_text() == f"{TREASURE}\n" and len(list(hidden.iterdir())) == 1
         assert "Traceback" not in arena.log
         arena.neighbours_land()
@@ -117,10 +117,10 @@ def test_what_a_job_returns_is_that_build_s_affair(tmp_path: Path) -> None:
     attempt; the gate continues after a restart."""
     names = [f"{name}{way}" for name in RETURNED for way in ("", RAW)]
     jobs = "".join(f"- job: {{name: {name}, run: jobs/give, attempts: 3}}\n" for name in names)
-    said = jobs + f"- project: {{check: {{jobs: [{', '.join(names)}]}}}}\n"
+    config = jobs + f"- project: {{check: {{jobs: [{', '.join(names)}]}}}}\n"
     files = {f"returned/{name}": text for name, text in RETURNED.items()}
     with Arena(tmp_path) as arena:
-        commit = arena.propose(ATTACKER, "gives", {"zuul.yaml": said, "jobs/give": GIVE, **files})
+        commit = arena.propose(ATTACKER, "gives", {"zuul.yaml": config, "jobs/give": GIVE, **files})
         arena.neighbours_land()
         note = arena.note_section(ATTACKER, commit, "check")
         assert not [c for c in note if not c.isprintable() and c != "\n"], note
