@@ -134,7 +134,7 @@ def look_on(port: int, viewers: int) -> None:
     # Each viewer takes a descriptor, and shells allow 1,024.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    selector, heard, come = selectors.DefaultSelector(), set[int](), 0
+    selector, followed, come = selectors.DefaultSelector(), set[int](), 0
     streams, every_s, next_s = viewers - viewers // POLLING, POLL_INTERVAL_S * POLLING / viewers, 0.0
 
     def ask(what: bytes) -> None:
@@ -144,20 +144,20 @@ def look_on(port: int, viewers: int) -> None:
         selector.register(there, selectors.EVENT_READ, what)
 
     while True:
-        while come < streams and come - len(heard) < COMING:
+        while come < streams and come - len(followed) < COMING:
             ask(STREAM)
             come += 1
         for key, _ in selector.select(every_s):
             assert isinstance(key.fileobj, socket.socket), "they are sockets"
             if key.fileobj.recv(1 << 20):
-                heard.update({key.fd} if key.data == STREAM else ())
+                followed.update({key.fd} if key.data == STREAM else ())
             elif key.data == STREAM:
                 # The end of a stream: the measurement would continue with fewer viewers than it states.
                 raise SystemExit("a viewer was let go")
             else:
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
-        if not next_s and len(heard) == streams:
+        if not next_s and len(followed) == streams:
             next_s = time.monotonic()
             print("there", flush=True)
         while next_s and time.monotonic() >= next_s:

@@ -188,9 +188,13 @@ async def test_errors_reach_the_callers_and_writing_continues(
         broken.setattr(*((Staged, "_stage") if step == "staging" else (backend, "_persist")), wrong)
         commits = [backend.commit([], [Put(path, b"2")]) for path in ("/a", "/b")]
         async with asyncio.timeout(DEADLINE_S):
-            told = await asyncio.gather(*commits, backend.commit([At("/a", None)], []), return_exceptions=True)
-    assert [type(error) for error in told] == [Unavailable, Unavailable, Conflict if step == "writing" else Unavailable]
-    assert "not written: none left" in str(told[0])
+            results = await asyncio.gather(*commits, backend.commit([At("/a", None)], []), return_exceptions=True)
+    assert [type(error) for error in results] == [
+        Unavailable,
+        Unavailable,
+        Conflict if step == "writing" else Unavailable,
+    ]
+    assert "not written: none left" in str(results[0])
     assert [entry.value for entry in await backend.list("")] == [b"1"]
     await backend.commit([], [Put("/b", b"3")])
     assert [entry.value for entry in await backend.list("")] == [b"1", b"3"]
@@ -212,10 +216,10 @@ async def test_nothing_of_a_commit_is_written_when_a_part_of_it_cannot_be_read(
     with monkeypatch.context() as broken:
         broken.setattr(backend.tree, "get", damaged)
         half = [Put("/a", b"2"), Append("/log", b"2"), Put("/damaged", b"2")]
-        told = await asyncio.gather(
+        results = await asyncio.gather(
             backend.commit([], half), backend.commit([], [Put("/b", b"2")]), return_exceptions=True
         )
-    assert isinstance(told[0], Unavailable) and not isinstance(told[1], BaseException)
+    assert isinstance(results[0], Unavailable) and not isinstance(results[1], BaseException)
     assert {entry.path: entry.value for entry in await backend.list("")} == {"/damaged": b"1", "/b": b"2"}
     await backend.close()
 

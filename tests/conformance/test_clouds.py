@@ -354,16 +354,16 @@ async def test_whoever_comes_after_a_crash_between_any_two_calls_finds_what_ther
     while doing:
         number += STRIDE
         wanted = ground.wanted(str(uuid.uuid4()))
-        kept: dict[str, str] = {}
+        driver: dict[str, str] = {}
         async with driving(ground) as first:
-            doing = await _until_a_crash(ground, first, wanted, kept, number)
+            doing = await _until_a_crash(ground, first, wanted, driver, number)
         async with driving(ground) as second:
             found = await machines(ground, second, wanted)
             assert len(found) <= 1
             if number % 2 and doing == "making":
-                made_at_last = await made(second, wanted, {} if not found else kept)
+                made_at_last = await made(second, wanted, {} if not found else driver)
                 assert await machines(ground, second, wanted) == [made_at_last.external_id]
-            await gone(second, wanted, kept)
+            await gone(second, wanted, driver)
         assert await ground.everything() == {}, number
     assert number > 3
 

@@ -27,15 +27,15 @@ NAMES = {
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("limit", [7, 100])
 async def test_pages_are_all_of_it(etcd_server: Etcd, kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[tuple[bytes, bytes]]] = []
+    requests: list[list[tuple[bytes, bytes]]] = []
     ask = EtcdLink.ask
 
-    async def heard(self: EtcdLink, method: str, request: object, answer: object, **more: object) -> object:
+    async def recorded(self: EtcdLink, method: str, request: object, answer: object, **more: object) -> object:
         if isinstance(request, pb.TxnRequest):
-            asked.append([(one.range.key, one.range.range_end) for one in request.success])
+            requests.append([(one.range.key, one.range.range_end) for one in request.success])
         return await ask(self, method, request, answer, **more)  # type: ignore[arg-type]  # passed on as it is
 
-    monkeypatch.setattr(EtcdLink, "ask", heard)
+    monkeypatch.setattr(EtcdLink, "ask", recorded)
     root = fresh()
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{root}")
     try:
@@ -50,11 +50,11 @@ async def test_pages_are_all_of_it(etcd_server: Etcd, kind: str, limit: int, mon
                 after = found[-1]
             assert found == wanted
         if kind in ("numbers", "uuids"):
-            asked.clear()
+            requests.clear()
             for after in ("", names[0], names[COUNT // 2]):
                 assert len(await backend.scan("/d", begins="", after=after, limit=limit)) == limit
             keys = [f"/{root}/d/{name}".encode() for name in names]
-            counted = [sum(low <= key < high for key in keys) for ranges in asked for low, high in ranges]
-            assert 3 * limit <= sum(counted) < 3 * 40 * limit and len(asked) <= 6
+            counted = [sum(low <= key < high for key in keys) for ranges in requests for low, high in ranges]
+            assert 3 * limit <= sum(counted) < 3 * 40 * limit and len(requests) <= 6
     finally:
         await backend.close()

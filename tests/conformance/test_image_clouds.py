@@ -78,9 +78,9 @@ def _count(faults: Faults, halt: Halt) -> None:
     """Count a request, and crash if it is the fatal one."""
 
     async def counted(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
-        told = await go_on()
+        result = await go_on()
         await halt.answered()
-        return told
+        return result
 
     faults.mend()
     faults.always(counted)

@@ -34,9 +34,9 @@ async def test_a_bucket_says_what_each_file_is(s3_server: str) -> None:
     anybody = S3Store(address.bucket, config=config, client_options={"allow_http": True})  # type: ignore[arg-type]
     async with (
         httpx.AsyncClient() as client,
-        client.stream("GET", sign(anybody, "GET", "b/a.html", timedelta(1))) as told,
+        client.stream("GET", sign(anybody, "GET", "b/a.html", timedelta(1))) as answer,
     ):
-        headers = told.headers
+        headers = answer.headers
     assert (headers["content-type"], headers["content-encoding"]) == ("text/html; charset=utf-8", "gzip")
 
 

@@ -172,5 +172,5 @@ def test_the_answer_to_a_challenge_is_that_of_the_standard() -> None:
     """The expected response is an example from the specification of the DIGEST-MD5 mechanism, except for its
     digest-uri."""
     challenge = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algorithm=md5-sess,charset=utf-8'
-    told = connection.digest_answer(challenge, "chris", "secret", "OA6MHXh6VqTrRk", uri="imap/elwood.innosoft.com")
-    assert b"response=d388dad90d4bbd760a152321f2143af7" in told
+    response = connection.digest_answer(challenge, "chris", "secret", "OA6MHXh6VqTrRk", uri="imap/elwood.innosoft.com")
+    assert b"response=d388dad90d4bbd760a152321f2143af7" in response

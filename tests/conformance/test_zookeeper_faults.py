@@ -212,9 +212,9 @@ async def test_who_is_cancelled_as_the_connection_comes_back_ends(
         await until("it is back", lambda: ours._session.present is not None, every_s=0)
         for _ in range(steps):
             await asyncio.sleep(0)
-        heard = asking.cancel()
+        cancelling = asking.cancel()
         await asyncio.wait({asking})
-    assert asking.cancelled() or not heard, "it would go on with what it holds no more"
+    assert asking.cancelled() or not cancelling, "it would go on with what it holds no more"
 
 
 async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_shown(
@@ -304,9 +304,9 @@ def _watches(server: ZooKeeper) -> int:
 async def test_an_error_of_all_servers_has_the_same_text_each_time() -> None:
     """Servers are tried in any order; the log repeats nothing that is already in it."""
     address = parse(f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in free_ports(3))}")
-    said = set[str]()
+    texts = set[str]()
     for _ in range(20):
         with pytest.raises(ZooKeeperConnectionLost, match="connection refused") as lost:
             await attach(address, ZooKeeperSessionIdentity(1_000), ZooKeeperTraffic(), lambda *_: None)
-        said.add(str(lost.value))
-    assert len(said) == 1
+        texts.add(str(lost.value))
+    assert len(texts) == 1

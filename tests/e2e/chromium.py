@@ -36,8 +36,8 @@ def refuse_netlink(architecture: int, call: int) -> None:
             (RETURN, 0, 0, ALLOW),
         )
     )
-    kept = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(kept))
+    memory = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(memory))
     libc = ctypes.CDLL(None, use_errno=True)
     for words in ((SET_NO_NEW_PRIVS, 1, 0, 0, 0), (SET_SECCOMP, FILTER, header, 0, 0)):
         if libc.prctl(*(word if isinstance(word, bytes) else ctypes.c_ulong(word) for word in words)):

@@ -120,13 +120,13 @@ def serve(fd: int) -> None:
     for name in MODULES:
         importlib.import_module(name)
     gc.freeze()
-    with socket.socket(fileno=fd) as asked:
+    with socket.socket(fileno=fd) as connection:
         while True:
-            request, fds, _, _ = socket.recv_fds(asked, REQUEST_MAX_BYTES, 2)
+            request, fds, _, _ = socket.recv_fds(connection, REQUEST_MAX_BYTES, 2)
             if not request:
                 return
             if os.fork() == 0:
-                asked.detach()
+                connection.detach()
                 _watch(json.loads(request), *fds)
             for one in fds:
                 os.close(one)

@@ -118,10 +118,10 @@ async def crowded(
     fixed = Fixed(tenant, TenantLayouts.of(tenant, {tenant.projects[0].project: {"master": config}}, cache))
     fixed.loaded.set()
     for name, state in crowd().items():
-        whole = list(writes(context.map.tenant("example").pipeline(name), State(), state))
-        whole += [op for _, one in state.items() for op in running(context, one)]
-        for start in range(0, len(whole), 100):
-            await store.commit([], whole[start : start + 100])
+        ops = list(writes(context.map.tenant("example").pipeline(name), State(), state))
+        ops += [op for _, one in state.items() for op in running(context, one)]
+        for start in range(0, len(ops), 100):
+            await store.commit([], ops[start : start + 100])
     history = SqlHistory(f"sqlite:///{root}/history.sqlite")
     for number in range(120):
         await history.record(ended(number))

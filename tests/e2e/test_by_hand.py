@@ -98,12 +98,12 @@ def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
         assert status == 1 and output.endswith("tenant example has no project 'code/nothing'\n")
     status, output = say(headgate, "actions", "--url", headgate.url, "--limit", "100")
     assert status == 0
-    for told in (
+    for text in (
         "token from 127.0.0.1 enqueue-unapproved: third of code/api in gate because for third  -> done",
         "promote: git.example/code/api/master/third in gate  -> done",
         "enqueue: second of code/api in gate because for second  -> git.example/code/api/master/second is not approved",
     ):
-        assert told in output
+        assert text in output
 
 
 @pytest.mark.long
@@ -156,8 +156,8 @@ def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
     status, output = say(headgate, *rerun, runs["uuid"])
     assert status == 1 and "has ended" in output
     wait_for("it is in the history", lambda: [b for b in builds("second") if b["uuid"] == failed["uuid"]])
-    told = re.compile(f"rerun: build {failed['uuid']}: unit of second.* because the network was away  -> done")
-    wait_for("what was done is history", lambda: told.search(say(headgate, "actions", "--url", headgate.url)[1]))
+    entry = re.compile(f"rerun: build {failed['uuid']}: unit of second.* because the network was away  -> done")
+    wait_for("what was done is history", lambda: entry.search(say(headgate, "actions", "--url", headgate.url)[1]))
 
 
 @pytest.mark.long

@@ -49,25 +49,25 @@ def test_what_goes_together_lands_although_a_server_refuses_and_the_gate_is_kill
     allowed(headgate)
     api = repositories.propose(API, "one", {"api": "x\n"}, message="one\n\nDepends-On: code/lib/master/two")
     lib = repositories.propose(LIB, "two", {"lib": "x\n"}, message="two\n\nDepends-On: code/api/master/one")
-    told = {API: lambda: repositories.note(API, api), LIB: lambda: repositories.note(LIB, lib)}
-    wait_for("they are tested together", lambda: all("SUCCESS" in note() for note in told.values()))
+    notes = {API: lambda: repositories.note(API, api), LIB: lambda: repositories.note(LIB, lib)}
+    wait_for("they are tested together", lambda: all("SUCCESS" in note() for note in notes.values()))
     block = refusing_the_second(headgate)
     repositories.approve(API, "one")
     note(headgate, api, "git.example/code/lib/master/two is not approved; this change will be enqueued once it is")
     repositories.approve(LIB, "two")
-    wait_for("one has landed", lambda: any("Landed on master" in note() for note in told.values()))
+    wait_for("one has landed", lambda: any("Landed on master" in note() for note in notes.values()))
     wait_for("the other is refused", lambda: "not today" in headgate.log.read_text())
-    first, second = (API, LIB) if "Landed on master" in told[API]() else (LIB, API)
-    assert "which lands after it." in told[first]() and "Landed on master" not in told[second]()
+    first, second = (API, LIB) if "Landed on master" in notes[API]() else (LIB, API)
+    assert "which lands after it." in notes[first]() and "Landed on master" not in notes[second]()
     (item,) = headgate.items("gate")
     assert {ref["project_canonical"] for ref in item["refs"]} == {"git.example/code/api", "git.example/code/lib"}
     headgate.kill()
     block.unlink()
     headgate.start()
-    wait_for("the other lands", lambda: "Landed on master" in told[second]())
-    assert f"git.example/{first}/master" in told[second]() and "which has landed as" in told[second]()
-    wait_for("the first is told", lambda: "which has landed as" in told[first]())
-    assert "Landed on master" in told[first]() and "ALARM" not in told[first]()
+    wait_for("the other lands", lambda: "Landed on master" in notes[second]())
+    assert f"git.example/{first}/master" in notes[second]() and "which has landed as" in notes[second]()
+    wait_for("the first is told", lambda: "which has landed as" in notes[first]())
+    assert "Landed on master" in notes[first]() and "ALARM" not in notes[first]()
     assert repositories.show(API, "api") == repositories.show(LIB, "lib") == "x"
     wait_for("nothing is left", lambda: headgate.items("gate") == [])
 
@@ -89,8 +89,8 @@ def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dea
     run_git("push", "-q", "origin", *withdrawn, at=repositories.work(left))
 
     def alarms() -> list[str]:
-        told = headgate.get("/api/tenant/example/status")["problems"]
-        return [one["text"] for one in told if f"git.example/{left}/master/{topic}" in one["project"]]
+        problems = headgate.get("/api/tenant/example/status")["problems"]
+        return [one["text"] for one in problems if f"git.example/{left}/master/{topic}" in one["project"]]
 
     (text,) = wait_for("the alarm", alarms)
     assert text.startswith("ALARM: changes that depend on each other have landed only in part: git.example/code/")

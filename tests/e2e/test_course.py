@@ -55,8 +55,8 @@ def test_a_buildset_tells_what_its_builds_waited_for_and_a_change_what_jobs_say_
     wait_for("it has ended", lambda: "Build succeeded" in repositories.note("code/api", commit))
     wait_for("it is history", lambda: headgate.get("/api/tenant/example/buildsets?complete=true"))
     (found,) = headgate.get("/api/tenant/example/buildsets?complete=true")
-    whole = headgate.get(f"/api/tenant/example/buildset/{found['uuid']}")
-    builds: dict[str, Any] = {one["job_name"]: one for one in whole["builds"]}
+    buildset = headgate.get(f"/api/tenant/example/buildset/{found['uuid']}")
+    builds: dict[str, Any] = {one["job_name"]: one for one in buildset["builds"]}
     course = builds["serve"]["course"]
     assert course["paused_time"] and course["resumed_time"] >= builds["after"]["end_time"]
     assert builds["after"]["course"]["needs"] == ["serve"] and builds["after"]["course"]["semaphores"] == ["disk"]
@@ -74,9 +74,9 @@ def test_a_buildset_tells_what_its_builds_waited_for_and_a_change_what_jobs_say_
     looked_at(page, "timeline")
 
     page.goto(f"{headgate.url}/t/example/build/{builds['lint']['uuid']}")
-    said = page.locator(".comments")
-    expect(said.locator("summary")).to_have_text("5 comments on files")
-    expect(said.locator("tr", has_text="shape.py:2").first).to_contain_text("this is too long: <img src=x")
+    comments = page.locator(".comments")
+    expect(comments.locator("summary")).to_have_text("5 comments on files")
+    expect(comments.locator("tr", has_text="shape.py:2").first).to_contain_text("this is too long: <img src=x")
     looked_at(page, "comments")
 
     page.goto(f"{headgate.url}/t/example/change?project=code/api&change=shape")

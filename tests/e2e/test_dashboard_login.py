@@ -141,12 +141,12 @@ def test_a_dashboard_of_another_origin_logs_in_by_the_implicit_flow(
     page.locator("button[type=submit]").click()  # the claims that the dashboard may receive
     page.wait_for_url(f"{there.url}/auth_callback**")
     page.wait_for_function("window.said")
-    said = page.evaluate("window.said")
-    assert "error" not in said, said
-    assert said["protected"] and said["profile"]["preferred_username"] == "ann"
-    told = said["authorizations"]["zuul"]
-    assert told["admin"] and told["scope"] == ["example"] and told["permissions"]["enqueue"]
-    assert {"check", "gate"} <= set(said["status"])
-    assert said["refused"]["error"] == "MissingAuthError"
-    assert said["write"] == "refused", "whoever is to write is served at the same address"
-    assert said["whole"] in (200, 403)
+    outcome = page.evaluate("window.said")
+    assert "error" not in outcome, outcome
+    assert outcome["protected"] and outcome["profile"]["preferred_username"] == "ann"
+    permissions = outcome["authorizations"]["zuul"]
+    assert permissions["admin"] and permissions["scope"] == ["example"] and permissions["permissions"]["enqueue"]
+    assert {"check", "gate"} <= set(outcome["status"])
+    assert outcome["refused"]["error"] == "MissingAuthError"
+    assert outcome["write"] == "refused", "whoever is to write is served at the same address"
+    assert outcome["whole"] in (200, 403)

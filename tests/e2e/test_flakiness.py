@@ -65,8 +65,8 @@ def test_a_job_says_how_flaky_it_is_day_by_day(headgate: Headgate, page: Page) -
     assert box is not None
     page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
     today = datetime.fromtimestamp(today_s, UTC).strftime("%Y-%m-%d")
-    said = page.get_by_role("status").filter(has_text=today)
-    expect(said).to_have_text(f"{today}: 1 of 1 states of the code (100 %) flaky, 1 of 2 builds failed")
+    status = page.get_by_role("status").filter(has_text=today)
+    expect(status).to_have_text(f"{today}: 1 of 1 states of the code (100 %) flaky, 1 of 2 builds failed")
     page.get_by_text("The same as a table").click()
     rows = page.locator("details:not(.menu, .login) tbody tr")
     expect(rows).to_have_count(30)
@@ -132,14 +132,14 @@ def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgat
         pytest.skip("the day may end while this runs, and the page then begins another bar")
     keep(headgate, days_of(today_s))
     today, before = (datetime.fromtimestamp(today_s - n * DAY_S, UTC).strftime("%Y-%m-%d") for n in (0, 1))
-    said = {
+    texts = {
         "Time to land": f"{today}: 2 passed, median 1m 40s, 95th percentile 5m 00s",
         "Resets": f"{today}: 1 of 3 (33 %) were reset",
         "Build time lost by resets": f"{today}: 1m 00s of 5m 00s of builds (20 %) were lost",
         "Builds per passed buildset": f"{today}: 3 builds, 1.5 for each of 2 passed",
     }
     page.goto(f"{headgate.url}/t/example/statistics?pipeline=gate&project=code/api")
-    for name, words in said.items():
+    for name, words in texts.items():
         chart = page.get_by_role("img", name=re.compile(f"^{name}, by day, of the last 30 days"))
         expect(chart.locator("canvas")).to_be_visible()
         chart.scroll_into_view_if_needed()

@@ -83,8 +83,8 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
 
 
 def token(secret: str = SECRET, **claims: Any) -> str:
-    said = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 300, **claims}
-    return jwt.encode(said, secret, "HS256")
+    payload = {"iss": "issuer", "aud": "headgate", "sub": "ann", "iat": time.time(), "exp": time.time() + 300, **claims}
+    return jwt.encode(payload, secret, "HS256")
 
 
 class Caller:
@@ -95,9 +95,9 @@ class Caller:
 
     def __call__(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         data = body.encode() if isinstance(body, str) else json.dumps(body).encode() if body is not None else None
-        said = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        authorization = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         kind = {"Content-Type": "text/plain" if isinstance(body, str) else "application/json"} if data else {}
-        request = Request(self._headgate.url + path, data, {**said, **kind, **headers}, method=method)
+        request = Request(self._headgate.url + path, data, {**authorization, **kind, **headers}, method=method)
         try:
             with urlopen(request, timeout=DEADLINE_S) as answer:
                 return answer.status, json.loads(answer.read() or b"null")
@@ -182,16 +182,16 @@ def a_job_of_a_queue_holds_a_machine(headgate: Headgate, ann: Caller, inventory:
         ann("POST", "/v1/queuey", "queue_name=flash", **{"Content-Type": "application/x-www-form-urlencoded"})[0] == 201
     )
     assert ann("POST", "/v1/queuey/flash", '{"image": "one"}')[0] == 201
-    said = headgate.root / "flash.log"
-    with open(said, "wb") as out:
+    log = headgate.root / "flash.log"
+    with open(log, "wb") as out:
         worker = subprocess.Popen([sys.executable, str(program)], env={**os.environ, **at}, stdout=out, stderr=out)
     try:
-        wait_for("it is flashed", lambda: "flashed one on b1" in said.read_text())
+        wait_for("it is flashed", lambda: "flashed one on b1" in log.read_text())
         none = ((200, {}), (200, {"leases": []}))
         wait_for("the lease is over", lambda: ann("GET", "/inventory/v1/leases", **where) in none)
     finally:
         worker.terminate()
-        assert worker.wait(DEADLINE_S) == 0, said.read_text()
+        assert worker.wait(DEADLINE_S) == 0, log.read_text()
 
 
 @pytest.mark.long
@@ -199,12 +199,12 @@ def test_keys_are_replaced_while_everything_runs(headgate: Headgate) -> None:
     """On SIGHUP, although nothing else shows a change: size and time of the file are the same."""
     file = headgate.root / "headgate.conf"
     file.write_text(file.read_text() + "[application_keys]\nqueuey = old-key\n")
-    kept = wait_for("the file is followed", lambda: _status(headgate, "Application old-key") == 200) and file.stat()
+    old = wait_for("the file is followed", lambda: _status(headgate, "Application old-key") == 200) and file.stat()
     fresh = SECRET[::-1]
     file_now = file.read_text().replace("old-key", "new-key").replace(SECRET, fresh)
     with file.open("r+") as same:
         same.write(file_now)
-    os.utime(file, ns=(kept.st_atime_ns, kept.st_mtime_ns))
+    os.utime(file, ns=(old.st_atime_ns, old.st_mtime_ns))
     assert headgate.process is not None
     headgate.process.send_signal(signal.SIGHUP)
     wait_for("the new key is good", lambda: _status(headgate, "Application new-key") == 200)

@@ -81,8 +81,8 @@ async def furnish(site: Site, url: str) -> Furnished:
     built."""
     found, map = Furnished(site, url), site.context.map
     landed, source = site.tenant("example").layouts.landed, Source(FILE.project, "local", "master", "z.yaml", True, "")
-    said = {"debian": {"type": "zuul"}, "bought": {"type": "cloud"}, "coming": {"type": "zuul"}}
-    for name, more in said.items():
+    images = {"debian": {"type": "zuul"}, "bought": {"type": "cloud"}, "coming": {"type": "zuul"}}
+    for name, more in images.items():
         body = Table(1)
         body |= {"name": name, **more}
         landed.singles["image"][name] = Stanza("image", body, source, 1)

@@ -40,7 +40,7 @@ def test_from_nothing_to_machines_that_are_leased_and_searched(tmp_path: Path) -
     (tmp_path / "gpus.py").write_text(block("# gpus.py"))
     (tmp_path / "program.py").write_text(block("# program.py"))
     (tmp_path / "lease.mjs").write_text(block("// lease.mjs"))
-    said = run(
+    output = run(
         f"""
 {serve} --http-port 10003 > serve.log & until_said serve.log "HTTP is at"
 {export}
@@ -62,12 +62,12 @@ headgate inventory lease list --json; headgate inventory fsck
         tmp_path,
     )
     for text in ("3 created", "profiling", "held", "40 in 168 h", "its fan is loud", "g1 64", "mine: g", "g2 has 128"):
-        assert text in said, said
+        assert text in output, output
     if NODE:
-        assert '"name":"g' in said
+        assert '"name":"g' in output
     if NODE and PACKAGES.is_dir():
-        assert "leased g" in said and "CREATED m1" in said, said
-    assert said.count("0 findings") == 2
+        assert "leased g" in output and "CREATED m1" in output, output
+    assert output.count("0 findings") == 2
 
 
 def client_in_node(root: Path) -> str:
@@ -85,7 +85,7 @@ def client_in_node(root: Path) -> str:
 def test_on_etcd_and_where_programs_of_runm_metadata_look(tmp_path: Path) -> None:
     _, on_etcd = lines("headgate inventory serve   ")
     (compatible,) = lines("headgate inventory serve --compatible")
-    said = run(
+    output = run(
         f"""
 etcd --data-dir etcd > etcd.log 2>&1 & until_up http://127.0.0.1:2379/health
 {on_etcd} > serve.log 2>&1 & until_said serve.log "HTTP is at"; kill $!; wait $! || true
@@ -97,7 +97,7 @@ for _ in $(seq 1800); do etcdctl get --prefix gsr/ --keys-only | tee keys; test 
         hosts="etcd1 etcd2 etcd3",
         ETCDCTL_API="3",
     )
-    assert "gsr/services/runmachine-metadata/127.0.0.1:10002" in said
+    assert "gsr/services/runmachine-metadata/127.0.0.1:10002" in output
 
 
 @pytest.mark.long
@@ -113,7 +113,7 @@ have[0]["tenant"].update({name: value for name, value in more[0]["tenant"].items
 open("gate/tenants.yaml", "w").write(yaml.safe_dump(have))
 """
     )
-    said = run(
+    output = run(
         """
 headgate init gate > /dev/null; python merge.py
 git clone -q gate/repositories/config work; mkdir -p work/zuul.d work/playbooks
@@ -124,7 +124,7 @@ headgate check --config gate/headgate.conf
 """,
         tmp_path,
     )
-    assert ": no errors" in said, said
+    assert ": no errors" in output, output
 
 
 def test_every_block_is_run_by_one_of_these() -> None:

@@ -91,8 +91,8 @@ async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served
     await page.goto(f"{url}/t/example/builds")
     await expect(page.locator("#link")).to_have_text("live")
     await expect(page.locator("td time").first).to_have_text(re.compile(r"ago$|^in \d+ days$"))
-    kept = ("status", "builds", "components", "semaphores", "nodes")
-    for name in (*kept, "job/unit", "project/git.example/code/api"):
+    pages = ("status", "builds", "components", "semaphores", "nodes")
+    for name in (*pages, "job/unit", "project/git.example/code/api"):
         await page.route("**/api/**", refuse)
         await page.goto(f"{url}/t/example/{name}")
         await expect(page.locator("#link.lost")).to_have_text("not reached yet, retrying…")

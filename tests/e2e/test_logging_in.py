@@ -100,8 +100,8 @@ def takes_part(gate: Headgate, page: Page) -> None:
     page.goto(f"{gate.url}/t/example/actions")
     for n, (verb, why) in enumerate((("open", ""), ("close", "a release"), ("dequeue", "it waits <i>for ever</i>"))):
         row = page.locator("tbody tr").nth(n)
-        for told in ("ann (people)", verb, why, "done"):
-            expect(row).to_contain_text(told)
+        for text in ("ann (people)", verb, why, "done"):
+            expect(row).to_contain_text(text)
     shoot(page, "login-audit")
     page.goto(f"{gate.url}/t/example/status")
 
@@ -135,11 +135,11 @@ def is_elsewhere(gate: Headgate, page: Page) -> None:
     there = f"http://127.0.0.1:{port}/"
     page.route(there, lambda route: route.fulfill(body="<p>Elsewhere</p>", content_type="text/html"))
     page.goto(there)
-    said = page.evaluate(ELSEWHERE, gate.url)
-    assert {name: said[name] for name in ("read", "token", "write", "events")} == dict.fromkeys(
+    answers = page.evaluate(ELSEWHERE, gate.url)
+    assert {name: answers[name] for name in ("read", "token", "write", "events")} == dict.fromkeys(
         ("read", "token", "write", "events"), "refused"
-    ), said
-    assert said["socket"] in (1008, 4000, 1006), said
+    ), answers
+    assert answers["socket"] in (1008, 4000, 1006), answers
     page.goto(f"{gate.url}/t/example/status")
 
 
@@ -154,11 +154,11 @@ def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page:
     expect(page.get_by_role("alert").last).to_contain_text("Log in to see tenant example.")
     expect(page.locator("main")).not_to_contain_text("gate")
     shoot(page, "login-stranger")
-    told = protected.get("/api/info")["info"]["capabilities"]["auth"]
-    issuer = told["realms"]["us"].pop("authority")
-    assert issuer.startswith("http://127.0.0.1:") and told["default_realm"] == "us" and told["read_protected"]
+    auth = protected.get("/api/info")["info"]["capabilities"]["auth"]
+    issuer = auth["realms"]["us"].pop("authority")
+    assert issuer.startswith("http://127.0.0.1:") and auth["default_realm"] == "us" and auth["read_protected"]
     wanted = {"type": "JWT", "driver": "OpenIDConnect", "client_id": "gate", "load_user_info": True}
-    assert told["realms"]["us"] == {**wanted, "scope": "openid profile groups"}, "what a dashboard logs in with"
+    assert auth["realms"]["us"] == {**wanted, "scope": "openid profile groups"}, "what a dashboard logs in with"
     log_in(page, "ann")
     expect(page.locator(".who")).to_have_text("ann <b>of the tests</b>")
     assert page.url == status
@@ -169,7 +169,7 @@ def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page:
     assert page.evaluate("document.cookie") == ""
     takes_part(protected, page)
     is_elsewhere(protected, page)
-    kept = page.context.cookies()
+    cookies = page.context.cookies()
     page.get_by_role("button", name="Close gate").click()
     page.context.clear_cookies(name="headgate")
     dialog = page.get_by_role("dialog")
@@ -177,7 +177,7 @@ def test_who_logs_in_sees_and_does_what_the_rules_say(protected: Headgate, page:
     dialog.get_by_role("button", name="Close").click()
     expect(dialog.get_by_role("alert")).to_contain_text("You are no longer logged in.")
     page.keyboard.press("Escape")
-    page.context.add_cookies(kept)
+    page.context.add_cookies(cookies)
     protected.kill()
     protected.start()
     page.reload()

@@ -63,8 +63,8 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
     repositories.create("config", {"zuul.yaml": PIPELINES + secret, "jobs/unit": "#!/bin/sh\n"})
     repositories.create("code/api", {"README": "api\n"})
     repositories.create("code/lib", {"README": "lib\n"})
-    said = {"zookeeper": str(zookeeper_server.port), "password": OLD}
-    (tmp_path / "zuul.conf").write_text(CONF % said)
+    values = {"zookeeper": str(zookeeper_server.port), "password": OLD}
+    (tmp_path / "zuul.conf").write_text(CONF % values)
     (tmp_path / "tenants.yaml").write_text(TENANTS)
     (check,), (beside,) = (
         lines("headgate check --config zuul.conf\n"),
@@ -73,10 +73,10 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
     take, show = lines("headgate keys import")
     (start,) = lines("headgate run")
 
-    told = headgate(check, tmp_path, status=1)
-    assert "config (local) has no key here" in told
+    output = headgate(check, tmp_path, status=1)
+    assert "config (local) has no key here" in output
     for text in ("private_key_file", "ansible_ssh_private_key_file", "[fingergw]", "/metrics", "Not supported"):
-        assert text in told
+        assert text in output
     assert "2 jobs" in headgate(beside.replace("/srv/git", "hub"), tmp_path)
 
     exported = {path_of("local", "config"): record(pem), path_of("local", "config", "ssh"): record(pem)}

@@ -84,8 +84,8 @@ class Shell:
 
 
 def machine(name: str, port: int, lab: Lab, more: str) -> str:
-    said = {"provider": "racks", **lab.properties(port)}
-    properties = "".join(f"  {key}: {value!r}\n" for key, value in said.items())
+    settings = {"provider": "racks", **lab.properties(port)}
+    properties = "".join(f"  {key}: {value!r}\n" for key, value in settings.items())
     return f"name: {name}\nproperties:\n{properties}{more}"
 
 

@@ -192,7 +192,7 @@ def test_what_the_page_says_of_etcd(tmp_path: Path) -> None:
             etcdctl, *words = line.split()
             subprocess.run([etcdctl, f"--endpoints=http://{at}", *words], check=True, capture_output=True)
         store = f"etcd://headgate:STORE-PASSWORD@{at}/headgate"
-        for url, said in ((store, "the store has no entries"), (f"etcd://{at}/headgate", "user")):
+        for url, message in ((store, "the store has no entries"), (f"etcd://{at}/headgate", "user")):
             command = [str(BIN / "headgate"), "map", "tree", "--store", url]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
-            assert said in done.stderr, done.stderr
+            assert message in done.stderr, done.stderr

@@ -175,14 +175,14 @@ LOG = r"""async () => {
 @pytest.mark.long
 def test_a_log_too_large_for_memory_is_read_again_in_ranges(headgate: Headgate, page: Page) -> None:
     page.goto(headgate.url + "/")
-    told = page.evaluate(LOG)
-    assert told["count"] == 9 + 5000 + 7 and told["size"]
-    assert told["failure"].endswith("| node | UNREACHABLE: no route"), "neither what was ignored nor what came later"
-    assert told["program"].endswith("| AssertionError: 6 != 5"), "a program says why before it ends"
-    assert told["hits"] == 1 + 10 + 100 and told["asked"] > 10
-    assert told["one"] == told["whole"]
-    assert told["many"] == [60001, 20001, 0], "what a job prints does not fill the memory of who reads it"
-    assert told["steps"] == [
+    found = page.evaluate(LOG)
+    assert found["count"] == 9 + 5000 + 7 and found["size"]
+    assert found["failure"].endswith("| node | UNREACHABLE: no route"), "neither what was ignored nor what came later"
+    assert found["program"].endswith("| AssertionError: 6 != 5"), "a program says why before it ends"
+    assert found["hits"] == 1 + 10 + 100 and found["asked"] > 10
+    assert found["one"] == found["whole"]
+    assert found["many"] == [60001, 20001, 0], "what a job prints does not fill the memory of who reads it"
+    assert found["steps"] == [
         "0 pre-run · config/pre.yaml@master",
         "1 prepare",
         "2 may fail failed",
@@ -203,8 +203,8 @@ def test_what_is_held_is_on_its_page_and_on_that_of_the_build(headgate: Headgate
     wait_for("it has failed", lambda: "Build failed" in headgate.repositories.note("code/api", commit))
     page.goto(headgate.url + "/t/example/autoholds")
     row = page.locator("tbody tr").first
-    for told in ("code/api", "unit", "1 of 1", "<b>why</b> does it break?", "will be released"):
-        expect(row).to_contain_text(told)
+    for text in ("code/api", "unit", "1 of 1", "<b>why</b> does it break?", "will be released"):
+        expect(row).to_contain_text(text)
     shoot(page, "autoholds")
     row.locator("li a").click()
     page.get_by_role("link", name="yes: its work directory and machines are held").click()

@@ -322,11 +322,11 @@ def test_one_process_for_everything_shows_the_logs_of_executors_elsewhere(tmp_pa
             wait_for("its log is shown", lambda: "testing held" in cluster.log_of(build))
             assert "RESULT" not in cluster.log_of(build) and not (tmp_path / "web/state/logs" / build).exists()
             assert [one["state"] for one in cluster.get("web", "/api/components")["fingergw"]] == ["running"] * 2
-            asked = [_finger(cluster, name, build) for name in ("web", "finger")]
-            assert all(b"testing held" in one.recv(65_536) for one in asked)
+            connections = [_finger(cluster, name, build) for name in ("web", "finger")]
+            assert all(b"testing held" in one.recv(65_536) for one in connections)
             cluster.release.touch()
             wait_for("it lands", lambda: cluster.landed("held"))
-            for one in asked:
+            for one in connections:
                 data = b""
                 while piece := one.recv(65_536):
                     data += piece

@@ -39,7 +39,7 @@ def test_from_the_first_message_to_a_worker_that_is_steered(tmp_path: Path) -> N
     delay, *later = lines("headgate queue post -c worker.conf --delay")
     later += lines("headgate queue schedule") + lines("headgate queue bound")
     later += lines("headgate queue post -c worker.conf --priority")
-    said = run(
+    output = run(
         f"""
 {serve} & until_up http://127.0.0.1:5000/__heartbeat__
 echo 127.0.0.1 old > hosts; {post}; {peek}
@@ -67,7 +67,7 @@ kill $node $parcels; wait $node; wait $parcels
         "1 posted again",
         "paused",
     ):
-        assert text in said, said
+        assert text in output, output
     assert "processed {'v': 1}" in (tmp_path / "worker.log").read_text()
 
 
@@ -136,7 +136,7 @@ for name, value in more[0]["pipeline"].items():
 open(sys.argv[1], "w").write(yaml.safe_dump(have))
 """
     (tmp_path / "merge.py").write_text(merged)
-    said = run(
+    output = run(
         """
 headgate init gate > /dev/null; cat more.conf >> gate/headgate.conf
 git clone -q gate/repositories/config work; file=$(grep -l "name: gate" work/*.yaml work/*/*.yaml 2>/dev/null | head -1)
@@ -146,7 +146,7 @@ headgate check --config gate/headgate.conf
         tmp_path,
         HEADGATE_MESSAGES_KEY="cafe",
     )
-    assert ": no errors" in said, said
+    assert ": no errors" in output, output
 
 
 @pytest.mark.long

@@ -132,9 +132,9 @@ def test_tags_start_a_pipeline_whose_result_is_reported(headgate: Headgate) -> N
     assert "before" not in text
     (one,) = wait_for("the history has it", lambda: ended(headgate, "release", "refs/tags/v1"))
     assert (one["refs"][0]["newrev"], one["refs"][0]["branch"], one["refs"][0]["change"]) == (annotated, None, None)
-    told = log(headgate, one)
-    assert f"tag=v1 branch= ref=refs/tags/v1 new={annotated} old= head={first}" in told
-    assert "\nv1\n" in told or "| v1" in told, told
+    output = log(headgate, one)
+    assert f"tag=v1 branch= ref=refs/tags/v1 new={annotated} old= head={first}" in output
+    assert "\nv1\n" in output or "| v1" in output, output
 
     second = commit(headgate, {"more": "x\n"})
     tag(repositories, "light")  # of a commit that is in no branch

@@ -106,8 +106,8 @@ def test_a_change_is_read_spoken_of_and_approved(gate: Headgate, page: Page) -> 
     log_in(page, "bob")
     speaks(page)
     expect(page.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
-    (said,) = remarks(gate)
-    assert (said["who"], said["verified"], said["file"], said["line"]) == ("bob", True, "numbers.py", 23)
+    (remark,) = remarks(gate)
+    assert (remark["who"], remark["verified"], remark["file"], remark["line"]) == ("bob", True, "numbers.py", 23)
     log_in_again(page, "ann")
     looks_good(page, gate)
     approves(gate, page, commit)
@@ -116,12 +116,12 @@ def test_a_change_is_read_spoken_of_and_approved(gate: Headgate, page: Page) -> 
 def test_files_of_later_pages_are_requested_page_by_page(gate: Headgate, page: Page) -> None:
     propose(gate, "look")
     wait_for("it is known", lambda: gate.get("/api/tenant/example/changes"))
-    whole = gate.get("/api/tenant/example/review?project=code/api&change=look")
+    review = gate.get("/api/tenant/example/review?project=code/api&change=look")
 
     def few(route: Route) -> None:
         """Answer four files per page."""
         number = int(parse_qs(urlsplit(route.request.url).query).get("page", ["0"])[0])
-        route.fulfill(json={**whole, "files": whole["files"][4 * number : 4 * number + 4]})
+        route.fulfill(json={**review, "files": review["files"][4 * number : 4 * number + 4]})
 
     page.route("**/api/tenant/example/review?*", few)
     page.goto(f"{gate.url}/t/example/change?project=code/api&change=look")
@@ -137,7 +137,7 @@ def is_shown(page: Page) -> None:
     expect(numbers.locator(".line.minus")).to_contain_text("return 7")
     expect(numbers.locator(".line.plus")).to_contain_text("return 700")
     expect(numbers.locator(".line.plus .odd")).to_have_text(["RLO", "PDF"])
-    for name, told in (
+    for name, text in (
         ("logo.bin", "Binary"), ("latin.txt", r"caf\xe9"), ("onerror", "<script>document.title"), ("gone.txt", "old"),
         ("moved.txt → elsewhere.txt", "the same"), ("module", "A submodule"), ("link", "/etc/passwd"), ("run", "#!/"),
         ("README", "file (100644) → executable file (100755)"),
@@ -145,7 +145,7 @@ def is_shown(page: Page) -> None:
         one = file(page, name)
         if one.get_attribute("open") is None:
             one.locator("summary").click()
-        expect(one).to_contain_text(told)
+        expect(one).to_contain_text(text)
     expect(page.locator("main")).to_contain_text("Add <img src=x onerror")
     assert page.locator("main img").count() == 0 and "stolen" not in page.title()
     page.locator("summary", has_text="2 commits").click()

@@ -171,11 +171,11 @@ def _quiet(output: str) -> None:
 def test_what_may_pass_is_waited_for(tmp_path: Path, addresses: StoreAddresses) -> None:
     with ExitStack() as stack:
         waiting = [
-            (_begun(stack, tmp_path / f"{number}", url, PROCESSES[number % len(PROCESSES)]), told)
-            for number, (url, told) in enumerate(addresses.waited_for.items())
+            (_begun(stack, tmp_path / f"{number}", url, PROCESSES[number % len(PROCESSES)]), message)
+            for number, (url, message) in enumerate(addresses.waited_for.items())
         ]
-        for program, told in waiting:
-            wait_for(told, lambda: re.search(f"waiting for it: .*{told}", program.log.read_text()))  # noqa: B023 - called here
+        for program, message in waiting:
+            wait_for(message, lambda: re.search(f"waiting for it: .*{message}", program.log.read_text()))  # noqa: B023 - called here
         for program, _ in waiting:
             assert program.running, program.log.read_text()
             _quiet(program.log.read_text())
@@ -197,17 +197,17 @@ def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, addre
     before = [asyncio.run(_everything(url)) for url in (addresses.newer, addresses.taken)]
     with ExitStack() as stack:
         begun = [
-            (_begun(stack, tmp_path / f"{number}-{command[0]}", url, command), told)
-            for number, (url, told) in enumerate(addresses.refused.items())
+            (_begun(stack, tmp_path / f"{number}-{command[0]}", url, command), message)
+            for number, (url, message) in enumerate(addresses.refused.items())
             for command in (PROCESSES[number % len(PROCESSES)], ["store", "export", "--store", url, "file"])
             if command[0] != "store" or url != addresses.newer
         ]
-        for program, told in begun:
-            wait_for(f"{told}: it ends", lambda: not program.running)  # noqa: B023 - called here
+        for program, message in begun:
+            wait_for(f"{message}: it ends", lambda: not program.running)  # noqa: B023 - called here
             text = program.log.read_text()
             assert program.process is not None and program.process.returncode, text
             assert program.process.returncode == REFUSED or "store" in program.command, text
-            assert re.search(told, text), text
+            assert re.search(message, text), text
             _quiet(text)
             assert not (program.directory / "file").exists()
     assert [asyncio.run(_everything(url)) for url in (addresses.newer, addresses.taken)] == before

@@ -68,12 +68,12 @@ def test_jobs_of_one_change_run_on_the_versions_that_they_ask_for(site: Headgate
     builds = wait_for("all builds have ended", ended, 120)
     assert len({build["buildset"]["uuid"] for build in builds.values()}) == 1
     logs = {job: (site.root / "state/logs" / build["uuid"] / "job-output.txt") for job, build in builds.items()}
-    told = {job: log.read_text() for job, log in logs.items()}
-    assert builds["nine"]["result"] == builds["any"]["result"] == "SUCCESS", "".join(told.values())
-    assert "localhost | runs 2.16." in told["nine"] and "asked 9 ab" in told["nine"]
-    assert "Ansible 9 (ansible-core 2.16." in told["nine"]
-    assert "localhost | runs 2.19." in told["any"], "which is beside Headgate"
+    texts = {job: log.read_text() for job, log in logs.items()}
+    assert builds["nine"]["result"] == builds["any"]["result"] == "SUCCESS", "".join(texts.values())
+    assert "localhost | runs 2.16." in texts["nine"] and "asked 9 ab" in texts["nine"]
+    assert "Ansible 9 (ansible-core 2.16." in texts["nine"]
+    assert "localhost | runs 2.19." in texts["any"], "which is beside Headgate"
     assert builds["eleven"]["result"] == "ERROR"
-    assert "requests Ansible 11" in told["eleven"] and "headgate ansible install 11" in told["eleven"]
+    assert "requests Ansible 11" in texts["eleven"] and "headgate ansible install 11" in texts["eleven"]
     returned = site.get(f"/api/tenant/example/build/{builds['nine']['uuid']}")
-    assert returned["result"] == "SUCCESS" and "POST-RUN END: good" in told["nine"]
+    assert returned["result"] == "SUCCESS" and "POST-RUN END: good" in texts["nine"]

@@ -41,8 +41,8 @@ class Engine:
 
     def logs(self) -> list[str]:
         """Return the end of each server's log."""
-        said = (server.program.log.read_text(errors="replace")[-2_000:] for server in self.servers)
-        return [f"--- server {number}\n{text}" for number, text in enumerate(said, 1)]
+        texts = (server.program.log.read_text(errors="replace")[-2_000:] for server in self.servers)
+        return [f"--- server {number}\n{text}" for number, text in enumerate(texts, 1)]
 
     async def kill_leader(self) -> None:
         leader = await asyncio.to_thread(wait_for, "one leads", self._leader)

@@ -187,8 +187,8 @@ class Fleet:
             moved = {project: self._notes(project) for project in PROJECTS}
             for change in changes:
                 if not change.note and moved[change.project] != noted.get(change.project):
-                    told = await asyncio.to_thread(self.repositories.note, change.project, change.commit)
-                    change.note = told.partition("Headgate (gate):")[2]
+                    note = await asyncio.to_thread(self.repositories.note, change.project, change.commit)
+                    change.note = note.partition("Headgate (gate):")[2]
             noted.update(moved)
             self._look_alive()
             return sum(bool(change.note) for change in changes) >= wanted

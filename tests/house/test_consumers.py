@@ -75,8 +75,8 @@ def _read(part: str) -> frozenset[str]:
 
 def _consumed(stanza: str) -> Iterator[tuple[str, str, str]]:
     """(key, part of the program, the key's name there)"""
-    for part, said in CONSUMERS[stanza].items():
-        for word in said.split():
+    for part, names in CONSUMERS[stanza].items():
+        for word in names.split():
             key, _, name = word.partition("=")
             yield key, part, name
 

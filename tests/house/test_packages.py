@@ -28,17 +28,17 @@ KINDS = {"scheduler", "merger", "launcher", "executor", "web"}
 def test_the_image_copies_files_that_are_there_and_that_no_ignore_file_keeps_out() -> None:
     text = (CONTAINER / "Containerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
-    kept = set(re.findall(r"^!(\S+)$", (ROOT / ".containerignore").read_text(), re.MULTILINE))
-    assert copied and all((ROOT / path).exists() and path.split("/")[0] in kept for path in copied)
+    included = set(re.findall(r"^!(\S+)$", (ROOT / ".containerignore").read_text(), re.MULTILINE))
+    assert copied and all((ROOT / path).exists() and path.split("/")[0] in included for path in copied)
 
 
 def test_compose_files_run_commands_that_there_are_and_name_volumes_that_they_declare() -> None:
     kinds = []
     for file in sorted(CONTAINER.glob("compose*.yaml")):
-        whole = yaml.safe_load(file.read_text())
-        for service in whole["services"].values():
+        compose = yaml.safe_load(file.read_text())
+        for service in compose["services"].values():
             named = {volume.partition(":")[0] for volume in service.get("volumes", ()) if not volume.startswith(".")}
-            assert named <= set(whole["volumes"]), file
+            assert named <= set(compose["volumes"]), file
             if service["image"] == "headgate" and "command" in service:
                 kinds.append(service["command"].split()[0])
     assert set(kinds) == KINDS <= set(COMMANDS)

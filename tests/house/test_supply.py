@@ -63,9 +63,9 @@ def test_every_package_has_one_version_and_its_hashes(lock: str) -> None:
 def test_a_lock_fits_what_the_project_asks_for(lock: str) -> None:
     """Run `make lock` after a change of pyproject.toml."""
     found = locked(lock)
-    for asked in map(Requirement, FILES[lock]):
-        versions = [version(one) for one in found.get(plain(asked.name), [])]
-        assert versions and all(asked.specifier.contains(v, prereleases=True) for v in versions), asked
+    for requirement in map(Requirement, FILES[lock]):
+        versions = [version(one) for one in found.get(plain(requirement.name), [])]
+        assert versions and all(requirement.specifier.contains(v, prereleases=True) for v in versions), requirement
 
 
 def test_what_is_installed_here_is_what_is_tested() -> None:
@@ -75,8 +75,11 @@ def test_what_is_installed_here_is_what_is_tested() -> None:
 
 
 def test_every_dependency_is_bounded_above() -> None:
-    asked = [*map(Requirement, FILES["dev"]), *map(Requirement, (ROOT / "requirements/build.in").read_text().split())]
-    unbounded = [one.name for one in asked if not any(part.operator == "<" for part in one.specifier)]
+    requirements = [
+        *map(Requirement, FILES["dev"]),
+        *map(Requirement, (ROOT / "requirements/build.in").read_text().split()),
+    ]
+    unbounded = [one.name for one in requirements if not any(part.operator == "<" for part in one.specifier)]
     assert unbounded == ["editables"], "two functions that need no more"
 
 

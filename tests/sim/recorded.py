@@ -195,7 +195,7 @@ def written(office: Office) -> str:
     tree, around = office.backend.tree, office.world
     lasting = (entry for _, entry in sorted(tree.entries.items()) if entry.lease is None)
     entries = [[entry.path, entry.version, entry.born, _text(entry.value)] for entry in lasting]
-    kept = {
+    plain = {
         "heads": around.heads,
         "foreign": around.foreign,
         "tested": {key: sorted(jobs) for key, jobs in around.tested.items()},
@@ -204,7 +204,7 @@ def written(office: Office) -> str:
         "proposals": sorted(around.proposals),
         "open": [json.loads(msgspec.json.encode(change_state)) for change_state in around.open.values()],
     }
-    found = {"revision": tree.revision, "appended": dict(tree.appended), "world": kept, "entries": entries}
+    found = {"revision": tree.revision, "appended": dict(tree.appended), "world": plain, "entries": entries}
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
 
 
@@ -223,12 +223,12 @@ def read(path: Path) -> Office:
         Entry(path, value.encode() if isinstance(value, str) else base64.b64decode(value[0]), version, born, None)
         for path, version, born, value in found["entries"]
     ]
-    made, kept = world(), found["world"]
-    made.heads, made.foreign = kept["heads"], kept["foreign"]
-    made.tested = {key: set(jobs) for key, jobs in kept["tested"].items()}
-    made.conflicting = {frozenset(commits) for commits in kept["conflicting"]}
-    made.proposals = {commit: SimProposal(commit) for commit in kept["proposals"]}
-    for change_state in msgspec.convert(kept["open"], list[ChangeState]):
+    made, plain = world(), found["world"]
+    made.heads, made.foreign = plain["heads"], plain["foreign"]
+    made.tested = {key: set(jobs) for key, jobs in plain["tested"].items()}
+    made.conflicting = {frozenset(commits) for commits in plain["conflicting"]}
+    made.proposals = {commit: SimProposal(commit) for commit in plain["proposals"]}
+    for change_state in msgspec.convert(plain["open"], list[ChangeState]):
         made.propose(change_state.change, approved=bool(change_state.approved))
     return Office(made, MemoryBackend(Tree(entries, found["appended"], found["revision"])))
 

@@ -81,10 +81,10 @@ def test_it_goes_on_from_there() -> None:
         "second",
         "third",
     ]
-    told = {(f.tenant, f.pipeline, f.change.id): f.result for f in office.history.finished.values()}
-    assert told["t", "gate", "bad,c-bad"] == "FAILURE"
-    assert told["t", "check", "in-check,c-in-che"] == "SUCCESS"
-    assert told["t", "post", "h+c-landed"] == told["t", "post", "h+foreign1"] == "SUCCESS"
+    results = {(f.tenant, f.pipeline, f.change.id): f.result for f in office.history.finished.values()}
+    assert results["t", "gate", "bad,c-bad"] == "FAILURE"
+    assert results["t", "check", "in-check,c-in-che"] == "SUCCESS"
+    assert results["t", "post", "h+c-landed"] == results["t", "post", "h+foreign1"] == "SUCCESS"
     assert not office.backend.tree.under(Map().quarantine.path)
     found = check(office.backend.tree.under(Map().path))
     assert not found.unknown and not found.undecodable
@@ -95,5 +95,5 @@ def test_it_goes_on_from_there() -> None:
 def test_a_landed_change_gets_no_contrary_report(topic: str) -> None:
     office = read(RELEASE)
     run_virtual(_finished(office))
-    told = [f.result for f in office.history.finished.values() if f.change.topic == topic]
-    assert told and set(told) == {"SUCCESS"}
+    results = [f.result for f in office.history.finished.values() if f.change.topic == topic]
+    assert results and set(results) == {"SUCCESS"}

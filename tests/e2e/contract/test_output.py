@@ -61,14 +61,14 @@ async def test_events_are_logged_as_lines_and_as_json(stage: Stage) -> None:
         "one | to all",
     ]
     assert [line for line in wanted if line not in lines] == [], stage.log
-    first, told = stage.bench.log_json("job-output.json")
+    first, first_play = stage.bench.log_json("job-output.json")
     assert (first["phase"], first["plays"], first["stats"]) == ("pre", [], {})
-    assert (told["phase"], told["index"], told["playbook"]) == ("run", "0", "h/code/play.yaml")
-    assert (told["branch"], told["trusted"]) == ("master", False)
-    assert told["stats"]["one"] == {
+    assert (first_play["phase"], first_play["index"], first_play["playbook"]) == ("run", "0", "h/code/play.yaml")
+    assert (first_play["branch"], first_play["trusted"]) == ("master", False)
+    assert first_play["stats"]["one"] == {
         "ok": 6, "changed": 3, "failures": 0, "unreachable": 0, "skipped": 0, "rescued": 0, "ignored": 1
     }  # fmt: skip
-    play = told["plays"][0]
+    play = first_play["plays"][0]
     assert play["play"]["name"] == "the play" and play["play"]["duration"]["start"] < play["play"]["duration"]["end"]
     results = {task["task"]["name"]: task["hosts"]["one"] for task in play["tasks"]}
     (of_role,) = (task for task in play["tasks"] if "role" in task)
@@ -77,7 +77,7 @@ async def test_events_are_logged_as_lines_and_as_json(stage: Stage) -> None:
     assert [item["stdout"] for item in results["loops"]["results"]] == ["one-item", "other-item"]
     assert results["fails"]["rc"] == 1 and results["fails"]["failed"] and results["fails"]["action"].endswith("command")
     assert results["hidden"].keys() <= {"changed", "censored", "action", "failed", "rc"}
-    assert "treasure" not in json.dumps(told) + stage.log and "Failure using method" not in stage.log
+    assert "treasure" not in json.dumps(first_play) + stage.log and "Failure using method" not in stage.log
     tree = stage.bench.log_json("zuul-manifest.json")["tree"]
     assert [one["name"] for one in tree] == ["sub", "zuul-info", "job-output.json", "job-output.txt"]
     (page,) = tree[0]["children"]

@@ -27,9 +27,9 @@ def tried() -> dict[str, tuple[set[int], bool]]:
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.AsyncFunctionDef) and node.name.startswith("test_"):
                 kinds = {kind for one in node.args.args for kind in KINDS_OF.get(one.arg, ())}
-                told = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+                attributes = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
                 if kinds:
-                    found[f"{file.name}::{node.name}"] = kinds, bool(told & {"is_here", "is_far", "images"})
+                    found[f"{file.name}::{node.name}"] = kinds, bool(attributes & {"is_here", "is_far", "images"})
     return found
 
 

@@ -97,10 +97,10 @@ async def test_every_playbook_has_variables_for_its_machines_its_build_and_itsel
         group_vars={"web": {"of_group": "group"}, "all": {"of_all": "all"}}, host_vars={"one": {"of_host": "host"}},
     )  # fmt: skip
     assert stage.log.count("one | helped one") == 2
-    kept = stage.bench.log_json("zuul-info/inventory.yaml")["all"]
-    assert (kept["hosts"]["one"]["nodepool"]["label"], kept["hosts"]["one"]["of_host"]) == ("any", "host")
-    assert (kept["vars"]["zuul"]["job"], kept["vars"]["of_job"]) == ("job", "job")
-    assert kept["children"]["web"]["hosts"] == {"one": {}} and "private_key" not in json.dumps(kept)
+    stored = stage.bench.log_json("zuul-info/inventory.yaml")["all"]
+    assert (stored["hosts"]["one"]["nodepool"]["label"], stored["hosts"]["one"]["of_host"]) == ("any", "host")
+    assert (stored["vars"]["zuul"]["job"], stored["vars"]["of_job"]) == ("job", "job")
+    assert stored["children"]["web"]["hosts"] == {"one": {}} and "private_key" not in json.dumps(stored)
 
 
 @pytest.mark.long
@@ -111,8 +111,8 @@ async def test_facts_that_a_job_sets_reach_playbooks_with_more_rights(stage: Sta
 - hosts: all
   tasks: [{debug: {msg: "{{ out | default('nothing') }} for {{ ansible_user_dir }}/out; {{ later | default('-') }}"}}]
 """
-    said = {"out": "{{ ansible_user_dir }}/out", "later": "{{ nobody_says_it }}"}
-    await stage.build(run=(stage.book("says.yaml", play, trusted=True),), vars=said)
+    variables = {"out": "{{ ansible_user_dir }}/out", "later": "{{ nobody_says_it }}"}
+    await stage.build(run=(stage.book("says.yaml", play, trusted=True),), vars=variables)
     out, _, home = re.search(r"one \| (\S+)( for )(\S+); -", stage.log).groups()  # type: ignore[union-attr]
     assert out == ("nothing" if stage.is_here else home), stage.log
     assert "later is left out" in stage.log
@@ -131,10 +131,10 @@ async def test_variables_of_the_job_are_there_beside_those_of_a_playbook(stage: 
 """
     shows = """    - debug: {msg: "{{ hostvars[inventory_hostname] | to_json | length > 9 }}"}\n"""
     program = "{{ lookup('pipe', 'echo ' ~ nobody_says_it) }}"
-    said = {"word": "theirs", "two": "{{ 1 + 1 }}", "here": "all", "program": program}
+    variables = {"word": "theirs", "two": "{{ 1 + 1 }}", "here": "all", "program": program}
     live = stage.book("live.yaml", play.replace("NAME", "live"))
     careful = stage.book("careful.yaml", play.replace("NAME", "careful") + shows, trusted=True)
-    await stage.build(run=(live, careful), vars=said, host_vars={"one": {"here": "one"}})
+    await stage.build(run=(live, careful), vars=variables, host_vars={"one": {"here": "one"}})
     assert "live own theirs 2 one." in stage.log, stage.log
     assert "careful own theirs 2 one." in stage.log, stage.log
 
@@ -164,20 +164,20 @@ async def test_who_a_command_runs_as_is_who_the_inventory_says(stage: Stage) -> 
 
 def test_a_machine_of_windows_or_a_switch_has_nothing_of_ssh() -> None:
     hosts = {"win": {"ansible_connection": "winrm"}, "net": {"ansible_connection": "ansible.netcommon.network_cli"}}
-    told = AnsibleInventory(FrozenJob(name="j"), hosts, "me").flat({"localhost": {}, "win": {}, "net": {}})["all"][
+    machines = AnsibleInventory(FrozenJob(name="j"), hosts, "me").flat({"localhost": {}, "win": {}, "net": {}})["all"][
         "hosts"
     ]
     for name in hosts:
-        assert told[name]["ansible_host"] == name and "ansible_python_interpreter" not in told[name]
-    assert "ansible_remote_tmp" not in told["win"] and os.sep in told["net"]["ansible_remote_tmp"]
+        assert machines[name]["ansible_host"] == name and "ansible_python_interpreter" not in machines[name]
+    assert "ansible_remote_tmp" not in machines["win"] and os.sep in machines["net"]["ansible_remote_tmp"]
 
 
 def test_a_machine_that_is_made_says_whether_the_next_build_has_it_too() -> None:
     made = {"nodepool": {"external_id": "i-1", "label": "small"}, "zuul_node": {"uuid": "u-1", "reuse": False}}
     other = {"nodepool": {"external_id": "u-2"}}
     hosts = {"made": {"ansible_host": "192.0.2.1", **made}, "other": {"ansible_host": "192.0.2.2", **other}}
-    told = AnsibleInventory(FrozenJob(name="j"), hosts, "me").live({}, ())["all"]["hosts"]
-    nodes = {name: told[name]["zuul_node"] for name in hosts}
+    machines = AnsibleInventory(FrozenJob(name="j"), hosts, "me").live({}, ())["all"]["hosts"]
+    nodes = {name: machines[name]["zuul_node"] for name in hosts}
     assert {name: (node["uuid"], node["reuse"]) for name, node in nodes.items()} == {
         "made": ("u-1", False), "other": ("u-2", True),
     }  # fmt: skip
@@ -186,7 +186,7 @@ def test_a_machine_that_is_made_says_whether_the_next_build_has_it_too() -> None
 
 def test_the_python_interpreter_can_be_set_for_all_machines_or_for_a_group() -> None:
     """Variables of the machine do not decide this, because variables of the machine override both."""
-    told = {"ansible_python_interpreter": "/opt/python"}
+    variables = {"ansible_python_interpreter": "/opt/python"}
     hosts = {"one": {"ansible_host": "192.0.2.1"}, "two": {"ansible_host": "192.0.2.2"}}
     nodeset = Nodeset(groups=(NodeGroup("web", ("one", "gone")),))
 
@@ -195,9 +195,9 @@ def test_the_python_interpreter_can_be_set_for_all_machines_or_for_a_group() -> 
         return [found[name].get("ansible_python_interpreter") for name in hosts]
 
     assert of(FrozenJob(name="j")) == ["auto", "auto"]
-    assert of(FrozenJob(name="j"), **told) == [None, None]
-    assert of(FrozenJob(name="j", group_vars={"web": told})) == [None, "auto"]
-    assert of(FrozenJob(name="j", host_vars={"one": told}), **told) == ["/opt/python", None]
+    assert of(FrozenJob(name="j"), **variables) == [None, None]
+    assert of(FrozenJob(name="j", group_vars={"web": variables})) == [None, "auto"]
+    assert of(FrozenJob(name="j", host_vars={"one": variables}), **variables) == ["/opt/python", None]
 
 
 def test_changes_ahead_have_the_names_of_their_forge() -> None:
