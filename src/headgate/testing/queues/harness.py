@@ -81,6 +81,10 @@ async def serving(board: MessageBoard, port: int = 0, tls: Tls | None = None) ->
         await running
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(slots=True)
 class QueueHarness:
     """Manage workers of one application, on one store."""
@@ -98,15 +102,8 @@ class QueueHarness:
         """Start a worker and return it."""
         routes = more.pop("routes", None) or Routing((RoutingRule("*", job, policy or Policy(retry_delay_s=0.05)),))
         caller = JobCaller(more.pop("concurrency", 50), more.pop("threads", 4))
-        processor = MessageProcessor(
-            self.source,
-            routes,
-            caller,
-            more.pop("context", None),
-            lambda: time.time_ns() // 1_000_000,
-            more.pop("failure", None),
-            pace=self.pace,
-        )
+        context, failure = more.pop("context", None), more.pop("failure", None)
+        processor = MessageProcessor(self.source, routes, caller, context, _now_ms, failure, pace=self.pace)
         worker = QueueWorker(
             processor, Store(self.backend), self.app, "here", more.pop("choice", WorkerScope()), **more
         )
