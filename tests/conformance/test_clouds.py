@@ -347,7 +347,7 @@ async def _until_a_crash(
 
 
 @pytest.mark.long
-async def test_whoever_comes_after_a_crash_between_any_two_calls_finds_what_there_is(ground: Ground) -> None:
+async def test_the_next_process_finds_the_machine_after_a_crash_between_any_two_calls(ground: Ground) -> None:
     """A process dies at each request of a life: the request is done, its answer is lost, and the state is the one
     before it.  Its successor removes the node, or continues to make it."""
     number, doing = 1 - STRIDE, "making"

@@ -109,7 +109,7 @@ async def _weathered(backend: EtcdBackend, recording: EtcdBackend, line: Proxy, 
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(2))
-async def test_whatever_was_held_up_is_there_once_and_in_order(
+async def test_delayed_writes_are_made_once_and_in_order(
     backend: EtcdBackend, recording: EtcdBackend, line: Proxy, hasty: None, seed: int
 ) -> None:
     await _weathered(backend, recording, line, seed)

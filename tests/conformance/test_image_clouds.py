@@ -248,7 +248,7 @@ async def _until_a_crash(ground: Ground, one: Upload, number: int) -> None:
 
 
 @pytest.mark.long
-async def test_whoever_comes_after_a_crash_between_any_two_requests_finds_one_image(
+async def test_the_next_process_finds_one_image_after_a_crash_between_any_two_requests(
     ground: Ground, tmp_path: Path
 ) -> None:
     """A process dies once a request is done: its answer is lost, and the state is the one before, or lost as well."""

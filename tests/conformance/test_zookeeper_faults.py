@@ -130,7 +130,7 @@ async def test_a_leased_commit_without_an_answer_is_settled_before_anything_is_r
 
 
 @pytest.mark.long
-async def test_who_is_cut_off_loses_its_lease_and_its_guard(
+async def test_a_client_that_is_cut_off_loses_its_lease_and_its_guard(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy
 ) -> None:
     lease = await ours.grant(2)
@@ -200,7 +200,7 @@ async def test_a_commit_and_its_reading_cost_one_request_each(ours: ZooKeeperBac
 
 
 @pytest.mark.parametrize("steps", range(5))
-async def test_who_is_cancelled_as_the_connection_comes_back_ends(
+async def test_a_task_that_is_cancelled_as_the_connection_comes_back_ends(
     ours: ZooKeeperBackend, line: Proxy, steps: int
 ) -> None:
     line.refuse()

@@ -118,7 +118,7 @@ async def test_what_is_another_each_time_is_not_compared_and_versions_are(served
 
 
 @pytest.mark.long
-async def test_whatever_jobs_print_the_work_is_bounded_and_nothing_is_called_the_same_that_is_not(
+async def test_comparing_any_logs_has_bounded_cost_and_never_calls_different_lines_equal(
     served: Served, page: Page
 ) -> None:
     _, url = served

@@ -126,7 +126,7 @@ async def test_what_was_built_and_where_it_is_can_be_seen(furnished: Furnished, 
 
 
 @pytest.mark.long
-async def test_who_may_steers_them_there(furnished: Furnished, page: Page) -> None:
+async def test_permitted_people_control_images_on_the_page(furnished: Furnished, page: Page) -> None:
     await page.goto(f"{furnished.url}/t/example/images")
     await page.evaluate("sessionStorage.setItem('headgate-token', 'operators')")
     await page.reload()

@@ -143,7 +143,7 @@ async def test_the_keyboard_walks_along_rows_and_tells_of_itself(served: Served,
 
 
 @pytest.mark.long
-async def test_who_is_at_a_row_stays_there_while_it_is_drawn_anew(served: Served, page: Page) -> None:
+async def test_the_focus_stays_while_a_table_is_drawn_again(served: Served, page: Page) -> None:
     _, url = served
     rows = {"n": 0}
 

@@ -68,7 +68,7 @@ def asking(peer: Peer, path: str) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_dear_questions_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
+def test_a_flood_of_expensive_requests_delays_nobody(tmp_path: Path) -> None:
     """Computing the jobs of a project with hundreds of jobs takes a fifth of a second, and anybody may request it."""
     with Arena(tmp_path, config=many_jobs()) as arena:
         peer = Peer(arena)
@@ -92,7 +92,7 @@ def running(arena: Arena) -> str:
 
 
 @pytest.mark.long
-def test_readers_of_a_log_without_number_keep_nobody_waiting(tmp_path: Path) -> None:
+def test_a_crowd_of_followers_of_one_log_delays_nobody(tmp_path: Path) -> None:
     """The more followers there are, the less often each is updated."""
     with Arena(tmp_path) as arena, contextlib.ExitStack() as stack:
         peer = Peer(arena)

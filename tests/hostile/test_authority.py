@@ -131,7 +131,7 @@ def expiring(claims: dict[str, Any], life_s: int) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_what_has_expired_was_taken_back_or_is_another_tenant_s_is_worth_nothing(tmp_path: Path) -> None:
+def test_expired_and_revoked_tokens_and_those_of_other_tenants_are_refused(tmp_path: Path) -> None:
     arena = Arena(tmp_path, settings=f"nodes = nodes.yaml\n{REALM}")
     (tmp_path / "nodes.yaml").write_text(NODES)
     first, second = TENANTS.split("- tenant:\n    name: other\n")

@@ -87,7 +87,9 @@ def queued(made: Gate) -> list[str]:
 
 
 @pytest.mark.long
-async def test_who_may_write_takes_out_what_the_run_is_of_and_nobody_else_does(here: Ground, tmp_path: Path) -> None:
+async def test_only_people_with_write_access_remove_an_item_by_the_button_of_its_run(
+    here: Ground, tmp_path: Path
+) -> None:
     async with gated(here, tmp_path) as made:
         hints = made.context.map.events.connection("hub").events.hints.stream
 

@@ -55,7 +55,7 @@ async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_has_its_for
         assert here.results("check") == ["SUCCESS"] and len(pull.messages) == 1
 
 
-async def test_what_is_signed_and_odd_is_refused_or_looked_at_in_vain(tmp_path: Path) -> None:
+async def test_odd_deliveries_with_a_valid_signature_are_refused_or_have_no_effect(tmp_path: Path) -> None:
     async with town(tmp_path) as here, web(here, tmp_path) as client:
         pull = here.board.propose("code/api", "Add a thing", {"thing": "1\n"})
         for body, status in (

@@ -54,7 +54,7 @@ async def served(log: Log) -> AsyncIterator[int]:
 
 
 @pytest.mark.long
-async def test_who_says_nothing_and_who_asks_for_much_keep_no_follower_out() -> None:
+async def test_silent_and_greedy_clients_keep_no_follower_out() -> None:
     log = Log()
     async with served(log) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -95,7 +95,9 @@ async def test_half_a_request_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
     assert not log.left.is_set(), "nothing was asked"
 
 
-async def test_who_does_not_read_is_sent_away_and_costs_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_is_disconnected_and_takes_little_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = Log()
     async with served(log) as port:
         lazy = socket.create_connection(("127.0.0.1", port))

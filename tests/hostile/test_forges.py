@@ -75,7 +75,7 @@ async def test_no_address_in_a_footer_ends_a_look_or_leads_elsewhere(here: Groun
     assert named([*footers(f"{message}\nDepends-On: {good}")], here.forge.named, ()).needs == (f"{PROJECT}#7",)
 
 
-async def test_who_names_changes_that_are_not_there_keeps_no_other_need_from_being_looked_up(tmp_path: Path) -> None:
+async def test_names_of_missing_changes_prevent_no_look_up_of_other_needed_changes(tmp_path: Path) -> None:
     class Counted:
         name, can = "far", Abilities()
 
@@ -176,7 +176,7 @@ async def test_a_pull_request_that_cannot_be_read_delays_no_other(
 
 
 @pytest.mark.long
-async def test_what_cannot_be_looked_at_costs_fewer_and_fewer_calls(
+async def test_an_unreadable_pull_request_is_requested_ever_more_rarely(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, lookups, broken = here.client.query, Counter[int](), [True]

@@ -114,7 +114,7 @@ async def test_a_page_token_reveals_nothing_to_its_owner() -> None:
             assert found[0] == "INVALID_ARGUMENT", forged
 
 
-async def test_who_leases_gets_nothing_that_is_not_theirs_and_keeps_nobody_out() -> None:
+async def test_a_user_who_floods_with_leases_gets_no_foreign_objects_and_keeps_nobody_out() -> None:
     """A flood of requests, a precedence before everybody else's, foreign machines, and foreign leases."""
     async with a_site() as (root, _):
         machine = v1.Object(type=MACHINE, project="red", name="theirs", properties={"code": SECRET})

@@ -151,7 +151,7 @@ def by_secret(claims: dict[str, Any], secret: bytes) -> str:
 
 
 @pytest.mark.long
-async def test_who_comes_back_from_the_provider_is_who_went_there(visitor: Visitor) -> None:
+async def test_a_login_is_accepted_only_in_the_browser_that_began_it(visitor: Visitor) -> None:
     begun = await visitor.begins()
     other = visitor.another()
     theirs = await visitor.begins(browser=other)
@@ -312,7 +312,7 @@ async def test_so_many_come_back_from_a_provider_at_a_time_and_no_more(visitor: 
 
 
 @pytest.mark.long
-async def test_who_logs_out_is_shown_nothing_more_by_a_stream_that_is_open(visitor: Visitor) -> None:
+async def test_logging_out_ends_open_event_streams(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
     csrf, porter = await visitor.csrf(), visitor.site.audience.porter
     looking = asyncio.ensure_future(visitor.browser.get("/api/tenant/example/events"))

@@ -258,7 +258,7 @@ async def test_a_listed_machine_with_another_key_is_given_to_nobody(simulated: S
 
 
 @simulated_machines
-async def test_who_waits_for_a_limit_of_its_own_keeps_nothing_from_others(simulated: SimulatedMachines) -> None:
+async def test_a_request_that_waits_for_the_limit_of_its_project_reserves_nothing(simulated: SimulatedMachines) -> None:
     """Its project has reached its limit; its further request would use everything that the provider has left."""
     simulated.sky.most = 8
     await simulated.tell("t", provider(label("small")))

@@ -139,7 +139,7 @@ def paths(rng: random.Random) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.long
-def test_whatever_a_peer_sends_is_refused_in_words(  # noqa: C901 - every kind of rubbish in turn
+def test_any_input_of_a_peer_is_refused_with_a_reason(  # noqa: C901 - every kind of rubbish in turn
     tmp_path: Path,
 ) -> None:
     with Arena(tmp_path) as arena:
@@ -191,7 +191,7 @@ def endless(peer: Peer, stop: threading.Event) -> None:
 
 
 @pytest.mark.long
-def test_connections_that_get_nowhere_keep_nobody_out(tmp_path: Path) -> None:
+def test_connections_without_progress_keep_nobody_out(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena, contextlib.ExitStack() as stack:
         peer, stop = Peer(arena), threading.Event()
         before = descriptors(arena)

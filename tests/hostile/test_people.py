@@ -63,7 +63,7 @@ def test_people_speak_under_their_own_names_alone(bound: Repositories) -> None:
         assert push(bound, "grace", f"HEAD:refs/{kind}/grace/master/one", f":refs/{kind}/grace/master/one") != ""
 
 
-def test_who_proposes_is_written_down_and_nobody_writes_it(bound: Repositories) -> None:
+def test_proposers_are_recorded_and_nobody_can_push_such_records(bound: Repositories) -> None:
     commit = proposed(bound, "ada")
     hub = bound.hub / "code"
     assert run_git("rev-parse", "refs/proposers/ada/master/one", at=hub) == commit
@@ -76,7 +76,7 @@ def test_who_proposes_is_written_down_and_nobody_writes_it(bound: Repositories) 
     assert not [ref for ref in refs(bound) if ref.startswith("refs/proposers")]
 
 
-def test_who_proposed_is_not_forgotten_by_a_push_that_is_refused(bound: Repositories) -> None:
+def test_a_refused_push_does_not_delete_the_record_of_a_proposer(bound: Repositories) -> None:
     """Otherwise a proposer could approve under a name that no record contains."""
     commit, hub = proposed(bound, "ada"), bound.hub / "code"
     output = push(bound, "ada", "--atomic", ":refs/for/master/one", "HEAD:refs/for/master")

@@ -26,7 +26,7 @@ def of(found: Pretender) -> tuple[IdentityProvider, list[float]]:
     return IdentityProvider(found.issuer, GATE, now_s=lambda: clock[0], patience_s=DEADLINE_S), clock
 
 
-async def test_who_brings_a_known_key_never_waits_for_a_provider() -> None:
+async def test_a_token_signed_with_a_known_key_never_waits_for_a_provider() -> None:
     with pretending() as found:
         provider, clock = of(found)
         known = await provider.published("k1")

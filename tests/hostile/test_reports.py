@@ -28,7 +28,7 @@ def test_nobody_in_a_chat_is_called_by_a_proposal(mention: str) -> None:
         assert mention in re.sub("\u200b", "", heading)
 
 
-def test_names_of_jobs_that_proposals_invent_make_no_series_without_number() -> None:
+def test_invented_names_of_jobs_add_a_bounded_number_of_series_to_the_metrics() -> None:
     metrics = ProcessMetrics()
     for number in range(JOBS_MAX + 50):
         for tenant in ("example", "other") if number < 5 else ("example",):

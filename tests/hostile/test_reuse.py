@@ -94,7 +94,7 @@ async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path
 
 
 @pytest.mark.long
-def test_whoever_has_others_started_anew_again_and_again_keeps_no_more_of_their_builds_alive() -> None:
+def test_repeated_resets_carry_a_bounded_number_of_builds_for_a_bounded_time() -> None:
     """Somebody proposes failing changes, or withdraws them, at once and repeatedly."""
     jobs = tuple(FrozenJob(name=f"j{n}", reuse=True) for n in range(CARRIED_MAX + 10))
     play = Play(*jobs)

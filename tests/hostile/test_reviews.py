@@ -136,7 +136,7 @@ async def room(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     history.close()
 
 
-async def test_who_merely_looks_or_is_nobody_in_particular_says_nothing(room: Room) -> None:
+async def test_readers_administrators_and_strangers_can_neither_remark_nor_approve(room: Room) -> None:
     commit = await room.proposed("one", {"a": "1\n"})
     for verb in ("remark", "approve", "recheck"):
         text = {"text": "x"} if verb == "remark" else {}
@@ -201,7 +201,7 @@ def many_remarks(root: Path, bare: Path, commit: str) -> None:
 
 
 @pytest.mark.parametrize("room", [True], indirect=True)
-async def test_who_proposed_a_change_does_not_approve_it_where_others_have_to(room: Room) -> None:
+async def test_a_proposer_cannot_approve_a_change_that_needs_the_approval_of_others(room: Room) -> None:
     room.gate.runner.hold = asyncio.Event()
     commit = by_ada(room.repositories)
 

@@ -36,7 +36,7 @@ def assigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pat
         (users.DEFAULT, ""),
     ],
 )
-def test_whoever_shares_the_users_of_builds_is_named(
+def test_people_who_share_the_users_of_builds_are_named(
     assigned: tuple[Path, Path], numbers: users.Numbers, others: str
 ) -> None:
     found = users.shared(numbers)

@@ -54,7 +54,7 @@ async def endless() -> AsyncIterator[reflection_pb2.ServerReflectionRequest]:
 
 
 @pytest.mark.long
-async def test_streams_without_number_keep_nobody_out() -> None:
+async def test_a_flood_of_endless_streams_keeps_nobody_out() -> None:
     """Health and reflection need no credentials."""
     async with served() as client, AsyncExitStack() as stack:
         await client.SetPartition(partition=pb.Partition(name="site"))

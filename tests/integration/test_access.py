@@ -206,7 +206,7 @@ async def test_actions_tell_who_is_who(client: httpx.AsyncClient) -> None:
     assert (await client.get("/api/actions", headers=named)).status_code == 403
 
 
-async def test_a_tenant_that_is_not_for_everybody_is_shown_to_readers_only(client: httpx.AsyncClient) -> None:
+async def test_a_private_tenant_is_shown_to_its_readers_only(client: httpx.AsyncClient) -> None:
     for path in ("status", "builds", "jobs", "events", "key/code/api.pub"):
         answer = await client.get(f"{TENANT}/{path}")
         assert answer.status_code == 401, path
@@ -293,7 +293,7 @@ def filled(type: inspect.Type) -> Any:
     return "x"
 
 
-async def test_who_may_only_read_writes_nowhere(client: httpx.AsyncClient) -> None:
+async def test_readers_are_refused_by_every_route_that_writes(client: httpx.AsyncClient) -> None:
     """Each writing route is called with a body that it takes, so that no refusal of the body hides a missing check."""
     reader, answers = token(groups=["readers"]), dict[str, int]()
     assert (await client.get(f"{TENANT}/status", headers=reader)).status_code == 200

@@ -98,7 +98,9 @@ def lines(running: Gate) -> str:
 
 
 @pytest.mark.parametrize("case", CASES)
-async def test_whatever_is_pushed_is_answered(tmp_path: Path, repositories: Repositories, case: str) -> None:
+async def test_every_push_is_answered_with_a_note_and_a_line(
+    tmp_path: Path, repositories: Repositories, case: str
+) -> None:
     push, section, says, config, tenants = CASES[case]
     files = {"zuul.yaml": config(PIPELINES)}
     assert files["zuul.yaml"] != PIPELINES or tenants(TENANTS) != TENANTS or push is approved

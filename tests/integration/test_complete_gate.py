@@ -119,7 +119,7 @@ async def test_a_playbooks_semaphore_goes_with_its_build(tmp_path: Path, reposit
         assert entry is not None and place.decode(entry.value).holders == ()
 
 
-async def test_who_is_behind_a_build_that_is_going_to_fail_does_not_wait_for_its_end(
+async def test_changes_behind_a_build_that_will_fail_do_not_wait_for_its_end(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     def unit(spec: BuildSpec, state: RepoState) -> BuildOutcome:

@@ -97,7 +97,9 @@ def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
         (["--connect", "nowhere", "--driver", "github", "a"], "give a URL such as"),
     ],
 )
-def test_what_cannot_be_connected_writes_nothing(words: list[str], message: str, tmp_path: Path) -> None:
+def test_init_writes_nothing_if_a_repository_cannot_be_connected(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
     refused = run(*words, "--directory", tmp_path / "gate")
     assert isinstance(refused.exception, UserError) and message in str(refused.exception)
     assert not (tmp_path / "gate").exists()

@@ -90,7 +90,7 @@ async def lived(root: Path, plan: DayPlan) -> Lived:
 
 
 @pytest.mark.long
-async def test_a_small_day_lands_all_that_is_wanted_and_costs_no_more_with_more_projects(tmp_path: Path) -> None:
+async def test_a_small_day_lands_every_wanted_change_at_bounded_cost_with_few_and_many_projects(tmp_path: Path) -> None:
     few = await lived(tmp_path / "few", DayPlan(8, CHANGES))
     plan = DayPlan(32, CHANGES)
     many = await lived(tmp_path / "many", plan)

@@ -129,7 +129,7 @@ async def test_one_queue_is_closed(client: Client, running: Gate, repositories: 
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
-async def test_what_cannot_be_closed_or_opened_is_reported(client: Client) -> None:
+async def test_pipelines_and_queues_that_cannot_be_closed_or_opened_are_reported(client: Client) -> None:
     assert (
         "the pipeline does not land changes"
         in (await client.asks("close", {**GATE, "pipeline": "check"}, 409))["description"]

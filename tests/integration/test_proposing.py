@@ -96,7 +96,7 @@ def test_what_somebody_else_proposed_is_not_overwritten(tree: Repositories) -> N
     assert refs(tree) == {"refs/for/master/one": mine}
 
 
-def test_what_cannot_be_proposed_is_reported(tree: Repositories) -> None:
+def test_commits_that_cannot_be_proposed_are_reported(tree: Repositories) -> None:
     assert "is already the head of master; commit your change first" in says(propose, "one")
     assert "origin has no branch 'nowhere'" in says(propose, "--branch", "nowhere", "one")
     assert "elsewhere" in says(propose, "--remote", "elsewhere", "one")
@@ -105,7 +105,9 @@ def test_what_cannot_be_proposed_is_reported(tree: Repositories) -> None:
     assert refs(tree) == {}
 
 
-def test_who_is_late_overwrites_nothing(tree: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proposal_does_not_overwrite_one_that_was_pushed_meanwhile(
+    tree: Repositories, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Somebody else proposes between the check and the push."""
     theirs = commit(tree, "theirs", author="Grace <grace@example.org>")
     run_git("reset", "-q", "--hard", "HEAD~1", at=tree.work("code"))

@@ -78,7 +78,7 @@ async def test_what_is_due_later_is_overtaken_and_comes_in_the_order_of_its_time
     assert await server.delayed() == []
 
 
-async def test_who_reads_on_from_where_it_was_misses_nothing(server: Server) -> None:
+async def test_a_reader_who_goes_on_from_the_last_message_misses_no_delayed_one(server: Server) -> None:
     posted = await server.post("late", delay=5)
     (now,) = (await server.ask("POST", "/later", 201, json={"messages": [{"body": "now", "partition": 1}]}))["messages"]
     await server.later(6)
@@ -186,7 +186,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("fields", "named"), WRONG)
-async def test_what_cannot_be_a_time_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
+async def test_invalid_times_are_refused_with_the_name_of_the_field(
+    tmp_path: Path, fields: dict[str, Any], named: str
+) -> None:
     async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}") as server:
         await server.ask("POST", "", 201, data={"queue_name": "later"})
         answer = await server.ask("POST", "/later", 400, json={"messages": [{"body": "x"}, {"body": "x", **fields}]})

@@ -91,7 +91,7 @@ async def test_each_of_several_takes_another_partition(talk: Talk) -> None:
     assert await talk.take(group="others", partition=2) is not None, "another group has progress of its own"
 
 
-async def test_whoever_lost_the_lease_writes_nothing(talk: Talk) -> None:
+async def test_a_worker_that_lost_its_lease_cannot_record_progress(talk: Talk) -> None:
     a, b = await talk.queue("a", "b")
     stale = await talk.take(ttl=500)
     await talk.fetch(stale)
@@ -194,7 +194,7 @@ async def test_what_waits_is_woken_by_a_post(talk: Talk) -> None:
         ({"failed": [{"message_id": "a", "retry_after": -1}]}, "retry_after"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_nothing_is_written(talk: Talk, outcome: Any, field: str) -> None:
+async def test_invalid_outcomes_are_refused_and_nothing_is_written(talk: Talk, outcome: Any, field: str) -> None:
     a, _, c = await talk.queue("a", "b", "c")
     names = {"a": a, "c": c}
     if isinstance(outcome.get("done"), list):

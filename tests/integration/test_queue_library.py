@@ -93,7 +93,7 @@ async def test_messages_of_one_key_are_in_one_partition(board: MessageBoard, url
     assert sorted(map(len, found)) == [0, 0, 0, 0, 10]
 
 
-async def test_what_cannot_be_posted_is_reported(url: str) -> None:
+async def test_messages_that_cannot_be_posted_are_reported(url: str) -> None:
     async with Queues(url, KEY) as queues:
         with pytest.raises(PostRefused):
             await queues.post("q", "")
@@ -109,7 +109,7 @@ async def test_what_cannot_be_posted_is_reported(url: str) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("a name \ud800"), RetryLater(1e9), RetryLater(-1.0)])
-async def test_whatever_a_job_fails_with_is_recorded(board: MessageBoard, url: str, error: Exception) -> None:
+async def test_any_error_of_a_job_is_recorded(board: MessageBoard, url: str, error: Exception) -> None:
     @job("q")
     def fails(message: Message, _: None) -> None:
         raise error

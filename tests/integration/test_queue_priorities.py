@@ -92,7 +92,7 @@ async def test_a_priority_decides_on_the_partition_and_the_middle_one_is_usual(s
     assert sizes["queues"][0]["messages"] == 10 and sizes == await server.ask("GET", "?kept=true")
 
 
-async def test_what_cannot_be_is_refused_and_says_what_can(server: Server) -> None:
+async def test_invalid_priorities_are_refused_and_valid_ones_are_named(server: Server) -> None:
     assert "1 (high) to 3 (low)" in (await server.post("x", 400, priority=4))["0.priority"]
     for wrong in ("urgent", 0, -1, 1.5, True, "1 ", [], "9" * 50):
         assert "0.priority" in await server.post("x", 400, priority=wrong), wrong

@@ -142,7 +142,9 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("fields", "named"), WRONG)
-async def test_what_cannot_be_a_schedule_is_refused_by_name(tmp_path: Path, fields: dict[str, Any], named: str) -> None:
+async def test_invalid_schedules_are_refused_with_the_name_of_the_field(
+    tmp_path: Path, fields: dict[str, Any], named: str
+) -> None:
     async with served(f"sqlite:///{tmp_path / 'messages.sqlite'}") as server:
         await server.ask("POST", "", 201, data={"queue_name": "q", "partitions": "2"})
         answer = await server.ask("PUT", "/q/schedules/s", 400, json={**EACH_MINUTE, **fields})

@@ -166,7 +166,7 @@ async def test_a_long_poll_ends_with_the_message(api: Api) -> None:
         assert await waiting == ["now"]
 
 
-async def test_a_long_poll_that_waits_in_vain_answers_nothing(api: Api) -> None:
+async def test_a_long_poll_without_a_new_message_returns_no_messages(api: Api) -> None:
     await api.queue()
     (one,) = await api.post("x")
     assert await api.bodies(f"?after={one['key']}&wait=0.05") == []

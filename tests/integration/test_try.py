@@ -103,7 +103,7 @@ def test_what_a_job_before_it_would_return_can_be_given(repositories: Repositori
 
 
 @pytest.mark.long
-def test_what_cannot_be_tried_is_reported(repositories: Repositories, tmp_path: Path) -> None:
+def test_jobs_and_directories_that_cannot_be_tried_are_reported(repositories: Repositories, tmp_path: Path) -> None:
     done = attempt(repositories, "unti")
     assert isinstance(done.exception, Exception) and done.exit_code == 1
     assert "runs no job 'unti'; did you mean 'unit'?" in str(done.exception)

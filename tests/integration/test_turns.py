@@ -52,7 +52,7 @@ def test_within_their_share_nobody_waits_and_what_it_costs_is_observed() -> None
     assert observed == [0.9 * 0.5 * BURST_S]
 
 
-async def test_whoever_asks_much_waits_for_themselves() -> None:
+async def test_a_peer_with_many_requests_delays_only_its_own() -> None:
     served = Served()
     served.turns.spent(BURST_S)
     many = [asyncio.ensure_future(served.ask("10.0.0.1")) for _ in range(20)]

@@ -156,7 +156,7 @@ async def test_each_page_shows_what_there_is_whenever_it_comes_and_however_it_re
 
 
 @pytest.mark.long
-async def test_who_reads_nothing_costs_little_and_is_shown_what_there_is_then(seen: Seen) -> None:
+async def test_a_viewer_that_does_not_read_takes_little_memory_and_gets_the_current_state_later(seen: Seen) -> None:
     quick, slow = seen.comes(), [seen.comes() for _ in range(10)]
     seen.tells(0, {})
     await quick.until(lambda: quick.status is not None)
@@ -265,7 +265,7 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 @pytest.mark.long
-async def test_who_asks_again_and_again_is_given_the_same_bytes_and_costs_no_thread(tmp_path: Path) -> None:
+async def test_repeated_requests_of_a_status_get_the_same_bytes_and_use_no_thread(tmp_path: Path) -> None:
     executor = CountingExecutor(2)
     asyncio.get_running_loop().set_default_executor(executor)
     async with crowded(tmp_path) as (_, address), httpx.AsyncClient(base_url=address) as client:
@@ -332,7 +332,7 @@ async def test_a_change_is_rendered_once_and_all_viewers_get_the_same(tmp_path: 
 
 
 @pytest.mark.long
-async def test_who_does_something_sees_what_came_of_it_though_viewers_have_used_up_what_statuses_may_cost(
+async def test_a_person_who_acts_sees_the_result_although_viewers_used_up_the_time_for_statuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -372,7 +372,7 @@ async def test_what_members_were_shown_is_not_shown_to_strangers(tmp_path: Path)
 
 
 @pytest.mark.long
-async def test_who_comes_by_tls_sees_the_same(tmp_path: Path) -> None:
+async def test_events_are_also_served_over_tls(tmp_path: Path) -> None:
     tls, stop = certificate(tmp_path), asyncio.Event()
     async with crowded(tmp_path) as (site, _):
         bound: asyncio.Future[int] = asyncio.get_running_loop().create_future()

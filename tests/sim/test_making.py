@@ -111,7 +111,7 @@ def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.M
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(("seed", "held"), [(2, 0), (25, 2)])
-def test_nobody_waits_for_ever_and_nobody_for_long_while_there_is_room(seed: int, held: int) -> None:
+def test_every_request_is_served_and_soon_if_there_is_room(seed: int, held: int) -> None:
     """Small requests keep coming, and sometimes one for everything that a project, or a provider, may have."""
     assert CrowdSimulation(seed, held=held).run() > 40
 
@@ -125,13 +125,15 @@ def crowded(world: CrowdSimulation) -> bool:
 
 
 @pytest.mark.mutant
-def test_who_lets_small_requests_overtake_large_ones_for_ever_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_finds_small_requests_that_overtake_large_ones_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(NodeLimits, "keep", lambda *_: [])
     assert crowded(CrowdSimulation(2))
 
 
 @pytest.mark.mutant
-def test_who_keeps_room_for_somebody_whom_what_is_held_leaves_too_little_is_found(
+def test_the_simulation_finds_room_reserved_for_a_request_that_held_machines_make_impossible(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(NodeLimits, "_held", lambda *_: {})
@@ -155,9 +157,7 @@ def narrow(seed: int, secret: bool = False) -> MakingSimulation:
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize(("seed", "secret"), [(4, False), (2, True)])
-def test_of_two_installations_each_of_which_has_half_of_its_machines_neither_waits_for_ever(
-    seed: int, secret: bool
-) -> None:
+def test_two_requests_that_each_have_half_of_their_machines_are_both_served(seed: int, secret: bool) -> None:
     world = narrow(seed, secret)
     results = world.run()
     assert set(results.values()) == {"SUCCESS"}
@@ -165,7 +165,7 @@ def test_of_two_installations_each_of_which_has_half_of_its_machines_neither_wai
 
 
 @pytest.mark.mutant
-def test_who_never_gives_back_what_it_has_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_finds_requests_that_never_give_machines_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.services.nodes.machines.maker.partly", lambda wait, *_: wait)
     assert found(narrow(4))
 

@@ -149,7 +149,7 @@ async def test_a_job_with_a_base_job_does_what_it_says(stage: Stage, place: str)
 
 
 @pytest.mark.long
-async def test_whoever_uploads_the_logs_has_the_log_among_them_as_a_file(tmp_path: Path) -> None:
+async def test_playbooks_that_upload_logs_find_the_log_of_the_build_as_a_file(tmp_path: Path) -> None:
     """Upload like roles that copy links as links, and like roles that compress the files."""
     stage = Stage(tmp_path)
     says = "- hosts: localhost\n  gather_facts: false\n  tasks: [{name: of_run, debug: {}}]\n"

@@ -174,7 +174,7 @@ PLAYED = event(play={"id": "p", "name": "x"}, at="1")
         [PLAYED, event(task={"id": "t", "name": "y"}), event(of="t", host="h", result={"a": 1})[:-5]],
     ],
 )
-def test_whatever_a_playbook_writes_there_the_file_is_json(tmp_path: Path, lines: list[str]) -> None:
+def test_the_log_file_is_json_whatever_a_playbook_writes_to_it(tmp_path: Path, lines: list[str]) -> None:
     found: dict[str, Any] = {"plays": [], "stats": {}}
     joboutput._take(found, joboutput._events("\n".join(lines).encode()))
     assert json.dumps(found)

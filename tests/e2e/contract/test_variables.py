@@ -152,7 +152,7 @@ async def test_an_unreachable_machine_is_no_fault_of_variables_that_name_its_fac
 
 
 @pytest.mark.long
-async def test_who_a_command_runs_as_is_who_the_inventory_says(stage: Stage) -> None:
+async def test_commands_run_as_the_user_that_the_inventory_names(stage: Stage) -> None:
     play = """
 - hosts: all
   gather_facts: false

@@ -145,9 +145,7 @@ async def test_limits_apply_in_containers_and_nothing_is_left(place: Path, tmp_p
 
 
 @pytest.mark.long
-async def test_who_is_killed_leaves_nothing_that_the_next_does_not_find(
-    place: Path, tmp_path: Path, tools: str
-) -> None:
+async def test_what_a_killed_supervisor_leaves_is_swept(place: Path, tmp_path: Path, tools: str) -> None:
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
     build = bench.start(run=(bench.script("run", "touch /made; echo UP; sleep 600"),), image=tools)
     await bench.says("| UP")

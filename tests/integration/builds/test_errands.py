@@ -65,6 +65,6 @@ os.execv("/bin/cat", ["cat", *(f"/proc/self/fd/{{n}}" for n in (100, 101, 102))]
 
 
 @pytest.mark.parametrize("last", [50, 99, 100, 101, 105])
-def test_who_is_started_reads_what_was_laid_however_many_descriptors_are_open(last: int) -> None:
+def test_a_started_program_reads_its_input_however_many_descriptors_are_open(last: int) -> None:
     command = [sys.executable, "-c", LAYS.format(last=last)]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "abc"

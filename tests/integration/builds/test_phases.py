@@ -86,7 +86,7 @@ async def test_pre_run_and_run_share_their_time(tmp_path: Path) -> None:
     assert (await bench.build(pre_run=(half,), run=(half,), timeout_s=5)).result == "TIMED_OUT"
 
 
-async def test_what_cannot_be_run_is_reported(tmp_path: Path) -> None:
+async def test_files_that_cannot_be_run_are_reported(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     (bench.source / "text").write_text("just text\n")
     (bench.source / "strange").write_text("#!/nowhere/at/all\n")

@@ -68,5 +68,5 @@ def test_a_broken_bubblewrap_is_recognised(
         Sandbox("bwrap")
 
 
-def test_who_wants_none_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_warning_is_given_if_no_sandbox_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
     assert not Sandbox("none").usable and not caplog.records

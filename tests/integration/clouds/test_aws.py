@@ -122,7 +122,7 @@ async def test_an_image_that_became_old_meanwhile_does_not_make_a_second_machine
 
 
 @pytest.mark.long
-async def test_an_instance_that_is_not_listed_yet_is_waited_for_and_not_for_ever(s3_server: str) -> None:
+async def test_an_instance_that_is_not_listed_yet_is_awaited_for_a_limited_time(s3_server: str) -> None:
     async with aws_ground(s3_server) as ground:
         now = [1_000_000.0]
         driver = Aws("c", AwsKeySource(access=ACCESS, secret=SECRET), ground.faults.url, {}, lambda: now[0])

@@ -327,7 +327,7 @@ async def test_where_there_is_no_room_for_an_import_it_waits_and_says_so(
 
 @pytest.mark.long
 @METHODS
-async def test_what_is_listed_late_is_waited_for_and_not_for_ever(
+async def test_imports_and_images_that_are_listed_late_are_awaited_for_a_limited_time(
     ground: AwsImagesGround, images: AwsImages, file: Path, clock: Clock, method: str
 ) -> None:
     ground.ec2.late = 4
@@ -356,7 +356,7 @@ async def test_what_is_listed_late_is_waited_for_and_not_for_ever(
             assert state["image"] not in ground.ec2.images, "it was asked to go though it is in no list"
 
 
-async def test_a_file_that_changes_under_way_is_no_object_and_one_that_is_not_taken_is_not_sent_for_ever(
+async def test_a_file_that_changes_is_not_stored_and_one_that_is_not_accepted_is_sent_three_times(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground, b"another")

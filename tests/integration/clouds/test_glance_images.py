@@ -130,7 +130,9 @@ async def test_a_file_whose_sending_broke_off_is_sent_again(
     assert ground.faults.count(sends) == (1 if fault is lost else 2)
 
 
-async def test_a_file_is_not_sent_for_ever(ground: OpenStackGround, images: GlanceImages, file: Path) -> None:
+async def test_a_file_that_is_not_accepted_is_sent_three_times(
+    ground: OpenStackGround, images: GlanceImages, file: Path
+) -> None:
     ground.faults.always(unheard, sends)
     with pytest.raises(LaunchFailed, match="sent 3 times"):
         await sent(images, wanted(), file)

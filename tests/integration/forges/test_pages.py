@@ -52,7 +52,7 @@ async def test_what_people_write_is_only_text_there(venue: Hosted) -> None:
         assert "<a href='http://127.0.0.1/a?b=1&amp;c=' rel" in (await client.get(path)).text
 
 
-async def test_who_sends_a_form_from_elsewhere_does_nothing(venue: Hosted) -> None:
+async def test_forms_of_other_origins_are_refused(venue: Hosted) -> None:
     host = venue.host
     path = await host.propose("ada", PROJECT, "topic", {"a": "1\n"}, "A change", "")
     form = {"who": REVIEWER, "does": "approve", "text": ""}

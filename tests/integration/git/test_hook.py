@@ -108,7 +108,7 @@ def test_the_rules_for_gitolite_refuse_what_blocks_others() -> None:
     assert not is_refused("refs/heads/master")
 
 
-def test_who_pushes_is_shown_where_to_look(
+def test_a_push_prints_the_address_of_the_change(
     repositories: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work, hub = repositories.work("code"), repositories.hub

@@ -130,7 +130,7 @@ async def test_every_kind_of_conflict_says_what_it_is(repositories: Repositories
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_whatever_is_committed_comes_through(repositories: Repositories, mode: str) -> None:
+async def test_any_content_of_a_commit_survives_merging(repositories: Repositories, mode: str) -> None:
     work = begin(repositories)
     (work / "binary").write_bytes(bytes(range(256)) * 40)
     (work / "crlf").write_bytes(b"one\r\ntwo\r\n")
@@ -282,7 +282,7 @@ async def test_configuration_is_read_of_the_default_branch_first(repositories: R
     assert found.files == {"zebra": {"zuul.yaml": "- job: {name: x}\n", "zuul.d/deep/a.yaml": ""}, "master": {}}
 
 
-async def test_who_makes_the_commits_is_a_setting(repositories: Repositories) -> None:
+async def test_the_committer_of_merges_is_a_setting(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git = GitEngine(repositories.root / "git", {"local": connection(repositories)}, b"Gate <gate@example.org>")
     state = await state_of(git, item(commit, "one"))

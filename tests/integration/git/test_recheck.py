@@ -62,7 +62,7 @@ async def test_a_recheck_of_nothing_is_reported_on_the_page(repositories: Reposi
         assert "no such change to test again" in await watch.until_problem("refs/recheck/master/ghost")
 
 
-async def test_a_server_that_does_not_delete_the_ref_is_not_retried_for_ever(repositories: Repositories) -> None:
+async def test_a_server_that_does_not_delete_the_ref_causes_no_endless_retests(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"a": "1\n"})
     async with watching(repositories) as watch:
         assert await kinds(watch) == [EventKind.PROPOSED]

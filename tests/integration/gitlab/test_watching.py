@@ -89,7 +89,7 @@ async def test_every_action_causes_one_event(here: Ground) -> None:
     assert gate.known[f"{PROJECT}#1"].change.branch == "stable"
 
 
-async def test_who_comments_has_the_permission_that_the_project_gives(here: Ground) -> None:
+async def test_comments_carry_the_permission_that_their_author_has_in_the_project(here: Ground) -> None:
     levels = {"none": 0, "guest": 10, "reporter": 20, "developer": 30, "owner": 50}
     for name, level in levels.items():
         here.project.members[name] = level

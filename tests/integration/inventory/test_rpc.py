@@ -264,7 +264,7 @@ async def test_many_callers_at_once() -> None:
 
 
 @pytest.mark.long
-async def test_whatever_is_sent_is_answered_with_a_status_that_says_what_is_wrong() -> None:
+async def test_any_message_is_answered_with_a_status_that_says_what_is_wrong() -> None:
     caller = await fuzz(1, 60, 1_500)
     assert caller.wrong == []
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"} <= set(caller.statuses)

@@ -149,7 +149,9 @@ async def test_a_quota_of_the_cluster_is_no_failure_of_the_node(
         await made(driver, pod())
 
 
-async def test_whoever_removes_waits_until_the_cluster_has(cluster: FakeKubernetesServer, driver: Kubernetes) -> None:
+async def test_a_node_counts_as_removed_once_the_cluster_has_deleted_it(
+    cluster: FakeKubernetesServer, driver: Kubernetes
+) -> None:
     wanted = pod()
     await made(driver, wanted)
     cluster.cluster.pace.deleting = 5

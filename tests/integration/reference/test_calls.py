@@ -46,7 +46,7 @@ async def test_what_may_be_read_is_answered(world: World) -> None:
         assert answer.status_code == there, f"{path}: {answer.status_code} {answer.text[:200]}"
 
 
-def test_whatever_may_be_done_has_its_route() -> None:
+def test_every_described_call_has_a_route() -> None:
     served = {
         (method, path) for route in ROUTES for method in (route.methods or ["WEBSOCKET"]) for path in paths_of(route)
     }

@@ -73,7 +73,9 @@ async def test_images_are_listed_with_their_builds_and_uploads(world: World) -> 
         ("POST", "image-upload/up1/upload", "up1", "upload"),
     ],
 )
-async def test_who_may_has_it_done(world: World, method: str, path: str, of: str, do: str) -> None:
+async def test_people_with_permission_can_order_work_on_images(
+    world: World, method: str, path: str, of: str, do: str
+) -> None:
     await furnished(world)
     place = world.running.context.map.images.orders(of).record
     body = {} if method == "POST" else None

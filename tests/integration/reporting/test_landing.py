@@ -152,7 +152,7 @@ async def test_waiting_requests_get_an_answer_even_if_it_is_unavailable(error: E
     assert not answer.ok and str(error) in answer.error
 
 
-async def test_it_is_not_polled_for_ever() -> None:
+async def test_a_merge_is_not_polled_for_more_than_an_hour() -> None:
     async with ground(Hub(lambda _: ReportPutOff("still looking"))) as found:
         late = landing()
         await found.ask(replace(late, report=replace(late.report, at_ms=late.report.at_ms - 3_700_000)))

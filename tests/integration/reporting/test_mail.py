@@ -130,7 +130,7 @@ async def test_what_the_server_says_decides_whether_it_is_tried_again() -> None:
         await reporter(box).tell(outbox_message())
 
 
-async def test_who_has_a_mail_does_not_receive_it_again_when_others_do() -> None:
+async def test_a_retried_mail_is_not_sent_again_to_those_who_received_it() -> None:
     options = {"to": "a@example.org, b@example.org, c@example.org"}
     async with mailbox() as box:
         mails = reporter(box)

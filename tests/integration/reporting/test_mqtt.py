@@ -91,7 +91,7 @@ async def listening(port: int, tls: ssl.SSLContext | None = None) -> AsyncIterat
 
 
 @needs_broker
-async def test_who_listens_hears_of_each_report(tmp_path: Path) -> None:
+async def test_subscribers_receive_each_report(tmp_path: Path) -> None:
     async with broker(tmp_path) as port, listening(port) as messages:
         await reporter(port).tell(outbox_message())
         for qos in ("0", "1", "2"):
@@ -109,7 +109,7 @@ async def test_who_listens_hears_of_each_report(tmp_path: Path) -> None:
 
 
 @needs_broker
-async def test_who_is_not_let_in_or_hears_nothing_tries_again(tmp_path: Path) -> None:
+async def test_a_broker_that_refuses_the_password_or_is_gone_is_tried_again(tmp_path: Path) -> None:
     async with broker(tmp_path) as port:
         with pytest.raises(ReporterAway, match=f"127.0.0.1:{port}"):
             await reporter(port, password="wrong").tell(outbox_message())

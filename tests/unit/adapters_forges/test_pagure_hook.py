@@ -134,7 +134,7 @@ class Now:
     s = 1_000.0
 
 
-async def test_tokens_are_requested_rarely_and_not_for_everybody() -> None:
+async def test_invented_projects_cause_few_requests_for_tokens_and_new_tokens_are_found() -> None:
     """Invented project names cause few requests to Pagure; a new token is found."""
     tokens, requests, now = {"acme/rocket": "one"}, list[str](), Now()
 

@@ -15,7 +15,7 @@ from headgate.testing.repositories import Repositories
 from tests.waiting import nothing_happens
 
 
-async def test_who_waits_for_the_first_fetch_of_another_process_waits_as_long_as_that_may_take(
+async def test_a_process_waits_for_the_first_fetch_of_another_as_long_as_a_fetch_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirror, "WAIT_MAX_S", 0.0)

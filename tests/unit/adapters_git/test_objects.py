@@ -66,7 +66,7 @@ def test_very_many_files_are_reported_as_a_number() -> None:
     assert conflicts(fields, (OURS, THEIRS)).endswith(f"f{SHOWN_MAX - 1:03} and 7 more")
 
 
-def test_who_makes_the_commits_is_as_git_takes_it() -> None:
+def test_names_of_committers_are_written_as_git_accepts_them() -> None:
     assert identity("Grün Gate", "gate@example.org") == "Grün Gate <gate@example.org>".encode()
     assert identity("A <b>\nauthor evil", "x@y>") == b"A bauthor evil <x@y>"
     assert identity("", "x@y") == identity("\n", "") == IDENTITY

@@ -47,7 +47,7 @@ def test_a_ref_that_names_another_is_followed(repository: Path) -> None:
     assert set(found.unreadable) == {"refs/heads/d", "refs/heads/e"}
 
 
-def test_what_cannot_be_read_is_named_and_the_others_are_there(repository: Path) -> None:
+def test_unreadable_refs_are_named_and_the_others_are_listed(repository: Path) -> None:
     refs = repository / "refs/heads"
     for name, content in (
         ("empty", ""),

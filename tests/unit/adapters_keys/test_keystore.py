@@ -65,7 +65,7 @@ async def test_without_anything_encrypted_no_key_is_needed():
         ({ENCRYPTED: rsa.encrypt(pair().public, b"\xff")}, "not UTF-8; encrypt it as base64"),
     ],
 )
-async def test_what_cannot_be_opened_says_why_and_what_to_do(value, words):
+async def test_a_secret_that_cannot_be_opened_is_reported_with_reason_and_remedy(value, words):
     with pytest.raises(SecretError, match=words):
         await (await keystore()).opened(*APP, value)
 

@@ -69,7 +69,7 @@ def test_a_caller_to_whom_no_file_can_be_given_can_follow(tmp_path: Path, monkey
         ("", "zuul", "root", "other"),
     ],
 )
-def test_who_becomes_nobody_else_follows_a_stream_of_their_own(
+def test_only_a_task_that_becomes_another_user_has_its_output_read_as_that_user(
     way: str | None, remote: str | None, user: str | None, become: str
 ) -> None:
     task = SimpleNamespace(

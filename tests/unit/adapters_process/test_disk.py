@@ -106,7 +106,7 @@ async def test_the_account_of_a_build_is_closed_with_its_last_command(machine: M
     assert await machine.look(ONE) == ""
 
 
-async def test_who_uses_little_of_a_full_disk_stays(machine: Machine) -> None:
+async def test_a_build_that_uses_little_of_a_full_disk_is_not_ended(machine: Machine) -> None:
     machine.held, machine.free = {ONE: Use(10 * MB, 10)}, 0
     for _ in range(10):
         assert await machine.look(ONE) == ""

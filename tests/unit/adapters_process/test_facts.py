@@ -49,7 +49,7 @@ def tagged(value: Any) -> dict[str, Any]:
         (SITE, [PLAIN, TRUSTED, SITE], [OWN]),
     ],
 )
-def test_who_may_do_no_more_has_facts_as_facts_and_others_as_variables(
+def test_contexts_with_the_same_or_fewer_rights_get_facts_and_others_get_variables(
     tmp_path: Path, by: PlaybookContext, known: list[PlaybookContext], readers: list[PlaybookContext]
 ) -> None:
     facts = FactCache()

@@ -39,7 +39,7 @@ async def test_recording_twice_keeps_one(history: SqlHistory) -> None:
     assert [build.uuid for build in buildset.builds or ()] == ["b1"]
 
 
-async def test_who_goes_on_from_the_last_number_misses_nothing_whatever_ended_first(history: SqlHistory) -> None:
+async def test_a_reader_who_continues_below_the_last_number_misses_nothing(history: SqlHistory) -> None:
     for number, ended_ms in ((1, 9_000), (2, 7_000), (3, 8_000)):
         builds = tuple(
             FinishedBuild(

@@ -22,7 +22,7 @@ async def flooding() -> Process:
     return process
 
 
-async def test_one_that_nobody_hears_is_put_down() -> None:
+async def test_a_process_whose_output_nobody_reads_is_ended() -> None:
     process = await flooding()
     async with asyncio.timeout(DEADLINE_S):
         await put_down(process)
@@ -46,7 +46,7 @@ async def test_what_somebody_else_keeps_open_is_let_go(monkeypatch: pytest.Monke
     assert process.returncode == -9
 
 
-async def test_one_that_says_too_much_is_put_down_whenever_that_is_found() -> None:
+async def test_a_process_with_too_much_output_is_ended() -> None:
     for _ in range(20):
         process = await flooding()
         with pytest.raises(OutputTooLarge):

@@ -83,7 +83,9 @@ async def test_without_anything_before_the_good_tenants_begin(settings: Settings
 
 
 @pytest.mark.parametrize("before", [TWO.replace("local", "gone"), ONE + WRONG, "- tenant: ["])
-async def test_what_cannot_be_loaded_now_is_no_help(settings: Settings, context: Context, before: str) -> None:
+async def test_an_earlier_tenant_file_that_no_longer_loads_is_not_used_instead(
+    settings: Settings, context: Context, before: str
+) -> None:
     """A connection may have disappeared from the settings meanwhile."""
     await store_conf(context, conf_of(before, "tenants.yaml"))
     assert await names(settings, context, ONE + WRONG) == (["one"], None)

@@ -38,7 +38,7 @@ def test_all_that_start_at_once_have_the_same_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ours", "was", "becomes"), [(True, 0o644, 0o600), (True, 0o640, 0o600), (False, 0o664, 0o640)]
 )
-def test_who_else_might_read_it_cannot_any_more(
+def test_a_token_file_that_others_could_read_becomes_private(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, ours: bool, was: int, becomes: int
 ) -> None:
     path = tmp_path / "token"

@@ -49,7 +49,9 @@ def test_an_answer_whose_entities_grow_is_none(encoding: str) -> None:
         query.read(CloudResponse(200, body.encode(encoding), {}))
 
 
-async def test_who_lends_keys_to_a_container_is_named_without_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_errors_name_the_host_that_lends_keys_to_a_container_but_not_the_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def ask(*_: Any, **__: Any) -> CloudResponse:
         return CloudResponse(403, b"", {})
 

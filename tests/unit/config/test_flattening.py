@@ -143,7 +143,7 @@ def test_a_machine_of_another_image_has_another_digest_and_min_ready_makes_none(
     assert more.digest == deb.digest
 
 
-def test_what_cannot_be_made_is_left_out_and_the_rest_is_there() -> None:
+def test_invalid_providers_are_left_out_and_the_others_stay() -> None:
     text = (
         SITE
         + """

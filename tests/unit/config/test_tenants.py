@@ -112,5 +112,7 @@ def test_which_files_change_the_configuration(path: str, counts: bool) -> None:
         ([], {"sub": "ada"}, False),
     ],
 )
-def test_who_a_rule_is_about(conditions: list[dict[str, Any]], claims: dict[str, Any], answer: bool) -> None:
+def test_a_rule_holds_for_the_claims_that_it_names(
+    conditions: list[dict[str, Any]], claims: dict[str, Any], answer: bool
+) -> None:
     assert holds(AuthorizationRule("r", tuple(conditions)), claims, "acme", "name") is answer

@@ -83,7 +83,7 @@ def test_of_what_is_put_off_each_comes_once_and_in_order(text: str) -> None:
     assert came == sorted(one for one in wanted if NOW < one < end)
 
 
-def test_whoever_asks_between_a_moment_and_the_end_of_its_jitter_still_gets_it() -> None:
+def test_a_time_within_its_jitter_is_still_the_next_one() -> None:
     found = schedule("0 12 * * * 0 600")
     noon = NOW.replace(hour=12, minute=0, second=0)
     late = put_off(found, noon, "p")

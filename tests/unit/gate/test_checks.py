@@ -124,7 +124,7 @@ def test_dependencies_of_a_change_must_meet_the_requirements_too() -> None:
     assert play.queue == ["A", "B"]
 
 
-def test_who_may_brings_in_by_hand_what_was_not_checked() -> None:
+def test_an_unchecked_change_can_be_enqueued_by_hand_with_permission() -> None:
     play = gate_of()
     play.propose(play.change("A"))
     play.act(Enqueue(play.change_states[play._key("A")].change, "by hand"))

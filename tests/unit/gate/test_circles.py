@@ -149,7 +149,7 @@ def test_a_manual_dequeue_removes_the_entire_circle() -> None:
     assert play.queue == [] and play.ended == {"A": "DEQUEUED", "B": "DEQUEUED"}
 
 
-def test_who_is_let_in_unapproved_takes_nobody_along() -> None:
+def test_a_change_that_is_let_in_unapproved_does_not_let_in_its_circle() -> None:
     play = circle()
     a = play.change_states["p/master/A"].change
     play.act(Enqueue(a, "hand", unapproved=True))

@@ -41,7 +41,7 @@ def test_a_job_without_a_vote_fails_by_itself() -> None:
     assert play.landing_names == ["A"]
 
 
-def test_who_depends_on_it_waits_until_it_has_ended() -> None:
+def test_dependent_jobs_wait_until_a_failing_build_has_ended() -> None:
     play = Play("unit", FrozenJob(name="after", dependencies=(JobDependency("unit"),)))
     play.approve("A")
     play.merges()

@@ -152,7 +152,7 @@ def test_what_nobody_knows_yet_keeps_nobody_out() -> None:
     assert play.queue == ["A"]
 
 
-def test_who_checks_asks_nothing_of_the_forge() -> None:
+def test_a_pipeline_that_does_not_land_ignores_the_rules_of_the_forge() -> None:
     play, change = hub({}), pull("A")
     play.pipeline = replace(play.pipeline, manager="independent", lands=())
     deliver(play, change, LABELED, rules=ruled(False), draft=True)

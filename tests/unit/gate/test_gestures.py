@@ -63,7 +63,7 @@ def apart() -> Play:
     return play
 
 
-def test_who_needs_a_change_of_another_queue_comes_in_once_that_has_landed() -> None:
+def test_a_change_that_needs_one_of_another_queue_is_enqueued_once_that_has_landed() -> None:
     play = apart()
     play.merges()
     play.passes("A")
@@ -81,7 +81,7 @@ def test_it_comes_in_also_when_somebody_else_lands_what_it_needs() -> None:
     assert play.queue == ["B"]
 
 
-def test_who_was_withdrawn_or_replaced_meanwhile_does_not_come_in() -> None:
+def test_a_waiting_change_that_was_withdrawn_or_replaced_is_not_enqueued() -> None:
     for act in ("unapprove", "abandon", "replace"):
         play = apart()
         if act == "replace":

@@ -21,7 +21,7 @@ def world(root_url: str, tenant: str = "example") -> World:
 CHANGE = Change("local", "git.example/code/api", "main", topic="one", commit="1" * 40)
 
 
-def test_who_is_refused_is_led_to_the_page_of_the_change() -> None:
+def test_a_refusal_links_to_the_page_of_the_change() -> None:
     here = world(root_url="https://gate.example")
     reason = refusal(CHANGE, ("it lacks an approval",), here)
     assert reason.endswith(

@@ -47,7 +47,7 @@ def test_a_renamed_queue_keeps_its_order_and_its_builds() -> None:
     assert play.ended == dict.fromkeys("ABC", "SUCCESS")
 
 
-def test_who_comes_later_comes_in_behind_them() -> None:
+def test_a_later_change_is_enqueued_behind_those_that_moved() -> None:
     play = play_of({"p": "one"})
     at(play, A="p")
     play.merges()
@@ -115,7 +115,7 @@ def test_nothing_overtakes_what_is_being_landed() -> None:
     assert play.ended == dict.fromkeys("ABC", "SUCCESS")
 
 
-def test_who_needs_what_has_another_queue_now_comes_in_again_once_that_has_landed() -> None:
+def test_a_change_moved_away_from_what_it_needs_is_enqueued_again_once_that_has_landed() -> None:
     play = play_of({"p": "one", "q": "one"})
     play.propose(play.change("A"))
     play.propose(play.change("B", "A", project="q"))

@@ -99,7 +99,7 @@ def test_nobody_approves_what_is_their_own() -> None:
     assert change_state.proposers == ("ada",)
 
 
-def test_who_proposed_must_be_known_where_it_matters() -> None:
+def test_a_gate_that_excludes_proposers_requires_a_record_of_the_proposer() -> None:
     play = play_of(count=1, not_author=True)
     play.says("A", "grace")
     change = play.change_states["p/master/A"].change
@@ -135,7 +135,7 @@ def test_a_veto_keeps_out_and_takes_out_whoever_approves() -> None:
     assert play.queue == ["A"]
 
 
-def test_who_is_let_in_by_hand_needs_nobody() -> None:
+def test_a_change_that_is_let_in_unapproved_by_hand_needs_no_approval_to_land() -> None:
     play = play_of(count=2)
     play.propose(play.change("A"))
     play.act(Enqueue(play.change_states["p/master/A"].change, "hand", unapproved=True))

@@ -314,7 +314,7 @@ def test_a_needed_change_meets_the_requirements_itself() -> None:
     assert play.queue == [] and "p/master/A is not approved" in play.messages["B"]
 
 
-def test_who_is_no_longer_approved_is_not_moved_to_the_head() -> None:
+def test_a_change_that_lost_its_approval_is_not_promoted() -> None:
     play = Play()
     play.approve("A", "B", "C")
     for name in ("B", "C"):

@@ -247,7 +247,7 @@ def _name(action: Action) -> object:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_whatever_happens_a_state_is_settled_and_is_what_was_written(first: int) -> None:
+def test_after_any_play_the_state_is_settled_and_equals_the_stored_one(first: int) -> None:
     for seed in range(first, min(first + CHUNK, SEEDS)):
         play = Improvised.of(seed)
         try:

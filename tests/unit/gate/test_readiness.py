@@ -69,7 +69,7 @@ def test_all_jobs_passed_and_the_approval_goes_before_the_head_does() -> None:
     assert play.landing_names == [] and play.ended == {"A": "SUCCESS", "B": "FAILURE"}
 
 
-def test_who_is_approved_again_comes_in_again() -> None:
+def test_a_change_that_is_approved_again_is_enqueued_again() -> None:
     play = at_the_gate("A")
     play.unapprove("A")
     play.approve("A")
@@ -93,7 +93,7 @@ def test_the_server_may_know_before_the_gate_does() -> None:
     assert play.ended == {"A": "MERGE_FAILURE"} and "its approval was withdrawn" in play.messages["A"]
 
 
-def test_who_came_in_by_hand_and_may_needs_no_approval_to_stay_or_to_land() -> None:
+def test_a_change_enqueued_unapproved_by_hand_stays_and_lands_without_approval() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.act(Enqueue(play.change("A"), "by-hand", unapproved=True))
@@ -105,7 +105,7 @@ def test_who_came_in_by_hand_and_may_needs_no_approval_to_stay_or_to_land() -> N
     assert not next(iter(play.landing.values())).work.approved
 
 
-def test_who_came_in_by_hand_but_may_not_leaves_as_all_others() -> None:
+def test_a_change_enqueued_by_hand_leaves_when_its_approval_is_withdrawn() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.change_states["p/master/A"] = replace(play.change_states["p/master/A"], approved=play.change("A").commit)
@@ -130,7 +130,7 @@ def test_a_check_of_a_change_does_not_ask_again_what_it_requires() -> None:
 
 
 @pytest.mark.parametrize("how", ["unapprove", "abandon", "replace"])
-def test_who_needs_a_change_that_leaves_leaves_too_and_says_why(how: str) -> None:
+def test_a_change_that_needs_one_that_leaves_also_leaves_and_says_why(how: str) -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(play.change("B", "A"))
@@ -151,7 +151,7 @@ def test_who_needs_a_change_that_leaves_leaves_too_and_says_why(how: str) -> Non
         assert play.queue == ["C", "A", "B"], "and comes back with it"
 
 
-def test_who_needs_a_change_that_fails_waits_until_that_is_decided() -> None:
+def test_a_change_that_needs_a_failing_one_waits_until_the_failure_is_final() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(play.change("B", "A"))

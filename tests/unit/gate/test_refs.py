@@ -112,7 +112,7 @@ def test_of_each_tag_a_supercedent_pipeline_keeps_the_last() -> None:
     assert refs(play) == [(TAG, ONE), (TAG, "3" * 40), ("refs/tags/v2", ONE)]
 
 
-def test_what_cannot_be_prepared_says_why() -> None:
+def test_an_item_that_cannot_be_prepared_is_reported_with_the_reason() -> None:
     play = release()
     moved(play)
     (merge,) = play.merging.values()

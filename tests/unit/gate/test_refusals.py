@@ -178,7 +178,7 @@ def test_nobody_is_nagged_who_tried_nothing(happening: ForgeEvent, kind: EventKi
     assert play.reports == [] and play.state.refusals == ()
 
 
-def test_who_puts_on_the_label_that_a_failure_takes_away_is_answered() -> None:
+def test_putting_on_the_label_that_a_failure_takes_away_is_answered() -> None:
     play = hub(failure={"hub": ({"unlabel": "gate"},)}, success={"hub": ({"merge": True},)})
     deliver(play, pull())
     deliver(play, pull("B", 8), ForgeEvent("pull_request_review", "submitted", ANN, state="approved"))
@@ -188,7 +188,7 @@ def test_who_puts_on_the_label_that_a_failure_takes_away_is_answered() -> None:
 
 
 @pytest.mark.parametrize("who", [ANN, ForgeAccount("bob", permission="read"), ForgeAccount("dan"), None])
-def test_who_may_write_or_proposed_it_or_is_not_known_is_answered(who: ForgeAccount | None) -> None:
+def test_writers_proposers_and_people_of_unknown_permission_are_answered(who: ForgeAccount | None) -> None:
     play = hub()
     deliver(play, pull(), ForgeEvent("pull_request", "comment", who, ("gate it",)))
     assert len(notes(play)) == 1
@@ -223,7 +223,7 @@ def test_of_very_many_refusals_some_are_reported_later_and_none_is_lost() -> Non
     assert len(notes(play)) == most == len({report.work.change.key for report in play.reports})
 
 
-def test_who_is_closed_or_has_landed_is_forgotten_without_a_word() -> None:
+def test_refusals_of_closed_and_landed_changes_are_forgotten_without_a_report() -> None:
     play, change = hub(), pull()
     deliver(play, change)
     play.change_states[change.key] = replace(play.change_states[change.key], open=False)

@@ -152,7 +152,7 @@ ZUUL = st.fixed_dictionaries(
 
 @pytest.mark.heavy
 @given(st.dictionaries(KEYS, VALUES, max_size=3) | st.fixed_dictionaries({"zuul": ZUUL}))
-def test_whatever_is_returned_is_taken_or_fails_that_build_alone(data: dict[str, Any]) -> None:
+def test_any_returned_data_is_accepted_or_fails_only_its_build(data: dict[str, Any]) -> None:
     """Follow the data from the executor's answer over the scheduler's turns and the store to the report and the next
     jobs."""
     play = Play("unit", AFTER)

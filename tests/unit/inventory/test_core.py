@@ -63,7 +63,7 @@ def test_an_invalid_uuid_is_reported(text: str) -> None:
         ({"properties": {f"k{n}": "v" * 1_000 for n in range(63)}}, "bytes in all; at most 60000"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_with_its_figure(changed: dict[str, object], why: str) -> None:
+def test_an_object_that_exceeds_a_limit_is_refused_with_the_figure(changed: dict[str, object], why: str) -> None:
     with pytest.raises(Invalid, match=why):
         names.check(an_object(**changed))
 

@@ -61,7 +61,7 @@ def test_a_lease_whose_time_was_over_needs_no_end() -> None:
         pass
 
 
-def test_who_fails_within_the_block_sees_that_error_and_reads_that_the_lease_is_still_held() -> None:
+def test_an_error_within_the_block_is_raised_with_a_note_that_the_lease_is_still_held() -> None:
     with pytest.raises(KeyError) as failed, Stock(Channel(*[grpc.StatusCode.UNAUTHENTICATED] * 9)).lease("tag:gpu"):
         raise KeyError("own")
     assert "lease 1 could not be returned" in str(failed.value.__notes__)

@@ -89,7 +89,7 @@ async def test_a_machine_is_had_until_its_time_is_over_and_then_the_next_one_has
         assert await shop.state(third) == HELD
 
 
-async def test_parts_are_given_as_long_as_there_is_enough_and_a_large_request_is_not_passed_for_ever() -> None:
+async def test_parts_are_leased_while_there_is_enough_and_a_large_request_is_served_in_time() -> None:
     async with a_shop() as shop:
         await shop.put("big", memory="64", cores="10")
         await shop.put("small", memory="16", cores="4")
@@ -108,7 +108,7 @@ async def test_parts_are_given_as_long_as_there_is_enough_and_a_large_request_is
         assert await shop.state(eager) == HELD, "on the small one"
 
 
-async def test_who_shrinks_an_object_takes_nothing_away_and_nothing_more_is_given() -> None:
+async def test_shrinking_an_object_ends_no_lease_and_allows_no_further_one() -> None:
     async with a_shop() as shop:
         thing = await shop.put("t", memory="64")
         held = await shop.ask(ALICE, amounts={"memory": "60"})
@@ -228,7 +228,7 @@ async def test_three_failures_set_a_machine_aside_until_it_is_well() -> None:
                 await healths.report(who, thing.uuid, "I want it back")
 
 
-async def test_who_asks_again_and_again_keeps_nobody_out() -> None:
+async def test_a_user_with_many_waiting_requests_keeps_nobody_out() -> None:
     async with a_shop() as shop:
         await shop.put("m")
         held = await shop.ask(BOB)
@@ -333,7 +333,7 @@ async def test_people_have_a_share_of_what_builds_have(properties: dict[str, str
 
 @pytest.mark.long
 @pytest.mark.heavy
-async def test_a_long_line_is_not_searched_anew_for_everybody_who_comes() -> None:
+async def test_a_new_request_does_not_search_again_for_those_that_wait() -> None:
     """The needs of waiting requests stay known as long as no object changes."""
     backend = Counting()
     async with a_shop(backend) as shop:

@@ -224,7 +224,7 @@ async def test_an_answer_in_one_piece_has_an_end() -> None:
 
 
 @pytest.mark.heavy
-def test_who_reads_slowly_gets_all_of_it() -> None:
+def test_a_slow_reader_gets_all_objects() -> None:
     async def main() -> None:
         async with a_crowd(2_500, SearchBounds(every_max_s=5.0)) as (inventory, _):
             found = 0

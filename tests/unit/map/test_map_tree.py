@@ -81,7 +81,7 @@ def test_records_come_back_small_or_large(files):
     assert value.startswith(b"{") == (files == 0)
 
 
-def test_what_cannot_be_read_names_its_path():
+def test_an_unreadable_record_is_reported_with_its_path():
     place = Map().tenant("acme").pipeline("gate").record
     with pytest.raises(Undecodable, match=r"^/zuul/tenant/acme/pipeline/gate: cannot be read") as error:
         place.decode(b'{"queues": 7}')

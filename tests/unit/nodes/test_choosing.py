@@ -121,7 +121,7 @@ def test_an_alias_is_served_by_the_label_that_has_it() -> None:
     assert where(serve(site([alias], node("x", "a", "small")), request("r", "tiny"))) == ["take x as n0"]
 
 
-def test_who_waits_for_room_is_not_overtaken_there_and_others_go_elsewhere() -> None:
+def test_requests_do_not_overtake_one_that_waits_for_room_but_may_use_other_providers() -> None:
     two = [provider("a", "small", "large", instances=2), provider("b", "small")]
     choosing = Choosing(site(two, node("x", "a", "large", "in-use", request="other")))
     assert isinstance(choosing.serve(request("r1", "large", "large"), None), Later)

@@ -139,7 +139,7 @@ async def test_as_many_are_held_as_requested_and_as_the_executor_allows(site: Si
 
 
 @on_site
-async def test_who_is_started_again_knows_what_is_held(site: Site) -> None:
+async def test_a_restarted_executor_knows_which_builds_are_held(site: Site) -> None:
     async with At(site) as at:
         await site.machine("m1", image="debian")
         await at.wants()

@@ -388,7 +388,7 @@ class Here:
 
 
 @on_site
-async def test_whoever_lost_the_lock_claims_nothing(site: Site) -> None:
+async def test_a_launcher_that_lost_its_lock_claims_nothing(site: Site) -> None:
     """A launcher that has lost its lock claims nothing."""
     await site.machine("m1", image="debian")
     lost: list[GuardLost] = []

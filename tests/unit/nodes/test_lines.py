@@ -21,7 +21,7 @@ async def debians(site: Site, many: int) -> None:
 
 
 @on_site
-async def test_who_waits_for_one_machine_keeps_one_of_the_others_and_not_all(site: Site) -> None:
+async def test_a_request_that_waits_for_one_machine_reserves_one_of_the_others_and_not_all(site: Site) -> None:
     await debians(site, 3)
     await site.machine("f", "fast")
     async with site.build("fast"):

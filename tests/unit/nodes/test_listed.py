@@ -139,7 +139,7 @@ def test_resource_limits_bound_machines_that_are_there_anyway() -> None:
     assert found.why == "limited by resource-limits of provider lab: 1 of 1 instances are in use"
 
 
-def test_who_waits_for_two_is_not_overtaken_by_ones() -> None:
+def test_a_request_for_two_machines_is_not_overtaken_by_requests_for_one() -> None:
     provider = lab()
     nodes = ready(provider)
     busy = next(one for one in nodes if one.settings["provider"]["node"]["name"] == "h0")

@@ -112,7 +112,7 @@ async def test_what_could_not_be_prepared_is_not_mended_by_an_answer(site: Site)
 
 
 @on_site
-async def test_who_has_a_machine_is_not_disturbed(site: Site) -> None:
+async def test_a_machine_in_use_is_not_probed(site: Site) -> None:
     await site.machine("a", image="debian")
     await asyncio.sleep(1)
     async with site.build("debian"):
@@ -165,7 +165,7 @@ async def test_machines_come_and_go(site: Site) -> None:
 
 @pytest.mark.heavy
 @on_site
-async def test_dead_machines_without_number_do_not_keep_a_living_one_unprobed(site: Site) -> None:
+async def test_many_dead_machines_do_not_delay_the_probes_of_a_living_one(site: Site) -> None:
     """Each takes long to be found dead, and only so many are probed together."""
     dead = [f"z{number:02}" for number in range(3 * PROBES_MAX)]
     for name in [*dead, "a"]:

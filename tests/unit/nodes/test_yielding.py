@@ -30,7 +30,7 @@ def until_given_back(wait: NodeWait, held: int, now_ms: int) -> tuple[NodeWait, 
     return wait, (now_ms - begun_ms) // 1000
 
 
-def test_who_gets_no_further_gives_back_what_it_has_and_asks_again_ever_later() -> None:
+def test_a_request_without_progress_gives_its_machines_back_and_retries_after_growing_pauses() -> None:
     wait, now_ms = NodeWait("r", at="a"), NOW_MS
     for tries in range(20):
         wait, kept_s = until_given_back(wait, 1, now_ms)
@@ -50,7 +50,7 @@ def test_two_who_wait_for_each_other_give_up_at_different_times() -> None:
     assert len(moments) > 10
 
 
-def test_who_gets_further_keeps_what_it_has_and_other_waits_count_for_nothing() -> None:
+def test_a_request_that_makes_progress_keeps_its_machines() -> None:
     late_ms = NOW_MS + int(2000 * HELD_FIRST_S)
     wait = partly(NodeWait("r"), 1, NOW_MS)
     assert partly(wait, None, late_ms) == wait, "it waits for what is its own"
@@ -129,7 +129,7 @@ def test_ready_machines_make_room_too_where_others_use_the_account() -> None:
         assert (choosing.more(one, one.labels[0], "t") is None) == bool(gone)
 
 
-def test_who_waits_waits_where_idle_machines_alone_are_in_its_way() -> None:
+def test_a_request_waits_at_a_provider_where_only_idle_machines_are_in_its_way() -> None:
     two = [provider("a", "small", instances=2), provider("b", "small", "large", instances=2)]
     busy = [node(f"x{n}", "a", "small", "in-use", request="o") for n in range(2)]
     idle = node("y", "b", "large")
@@ -177,7 +177,7 @@ def test_where_a_cloud_had_no_room_one_request_at_a_time_tries() -> None:
     ]
 
 
-def test_who_gave_up_somewhere_waits_elsewhere() -> None:
+def test_a_request_that_gave_up_at_one_provider_waits_at_another() -> None:
     two = [provider("a", "small", instances=1), provider("b", "small", instances=1)]
     busy = [node(f"x{n}", "ab"[n], "small", "in-use", request="o") for n in range(2)]
     waits = [NodeWait("r", gave=gave) for gave in range(2)]

@@ -16,7 +16,7 @@ def write(messages: int = 1, chars: int = 1) -> Write:
     return Write(MessagePost("a", "q", drafts), asyncio.get_running_loop().create_future())
 
 
-async def test_whoever_wants_little_is_in_the_next_group() -> None:
+async def test_a_small_write_is_in_the_next_group() -> None:
     waiting = GroupLine()
     many = [write(1_000) for _ in range(500)]
     for one in many:

@@ -38,7 +38,7 @@ def test_every_partition_has_one_worker_and_loads_differ_by_one_at_most(situatio
 
 
 @given(situations())
-def test_whoever_is_not_over_its_share_keeps_all_it_has(situation) -> None:
+def test_a_worker_within_its_share_keeps_all_its_partitions(situation) -> None:
     some, every, held = situation
     shares = assign(some, every, held)
     for worker, has in shares.items():

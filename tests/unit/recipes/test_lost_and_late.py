@@ -65,7 +65,7 @@ def virtual(main: Coroutine[Any, Any, None]) -> None:
     run_virtual(main)
 
 
-def test_who_is_cancelled_while_joining_a_line_does_not_stand_in_it() -> None:
+def test_a_task_that_is_cancelled_while_it_joins_a_line_leaves_no_entry() -> None:
     async def main() -> None:
         backend = MemoryBackend()
         store = Store(Slow(backend))
@@ -86,7 +86,7 @@ def test_who_is_cancelled_while_joining_a_line_does_not_stand_in_it() -> None:
     virtual(main())
 
 
-def test_who_is_cancelled_twice_while_leaving_has_left() -> None:
+def test_a_task_that_is_cancelled_twice_while_it_leaves_a_line_leaves_no_entry() -> None:
     async def main() -> None:
         backend = MemoryBackend()
         store = Store(Slow(backend))
@@ -136,7 +136,7 @@ def test_a_caller_cancelled_twice_while_its_session_ends_holds_no_lock() -> None
     virtual(main())
 
 
-def test_who_is_cancelled_twice_while_it_gives_its_lease_back_has_given_it_back() -> None:
+def test_a_session_that_is_cancelled_repeatedly_while_it_ends_still_revokes_its_lease() -> None:
     class Revokes(WrappedBackend):
         async def revoke(self, lease: Lease) -> None:
             await asyncio.sleep(1)
@@ -323,4 +323,4 @@ def test_a_lost_answer_to_a_submission_is_one_request() -> None:
 def test_the_tests_detect_a_caller_that_stays_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LockLine, "_join", LockLine._enter)
     with pytest.raises(TimeoutError):
-        test_who_is_cancelled_while_joining_a_line_does_not_stand_in_it()
+        test_a_task_that_is_cancelled_while_it_joins_a_line_leaves_no_entry()

@@ -310,7 +310,7 @@ def test_a_worker_pauses_until_the_submitter_says_go_on() -> None:
 
 
 @pytest.mark.parametrize("way", ["lost", "handed back"])
-def test_who_takes_a_paused_request_whose_worker_is_gone_can_tell(way: str) -> None:
+def test_a_claimed_request_shows_that_it_was_paused_by_a_worker_that_is_gone(way: str) -> None:
     async def main() -> None:
         office = Office()
         async with office.store.session("one") as session:

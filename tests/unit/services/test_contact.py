@@ -62,7 +62,7 @@ async def opened(shop: Shop) -> asyncio.Task[None]:
     return task
 
 
-def test_who_comes_second_waits_and_is_woken() -> None:
+def test_a_second_playbook_waits_for_the_semaphore_and_is_woken() -> None:
     async def main() -> None:
         shop, go = Shop(), asyncio.Event()
         task = await opened(shop)
@@ -81,7 +81,7 @@ def test_who_comes_second_waits_and_is_woken() -> None:
     virtual(main())
 
 
-def test_who_has_no_time_left_or_is_cancelled_goes_without() -> None:
+def test_a_playbook_gives_up_a_semaphore_when_its_time_ends_or_it_is_cancelled() -> None:
     async def main() -> None:
         shop = Shop()
         task = await opened(shop)

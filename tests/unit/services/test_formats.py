@@ -104,7 +104,7 @@ def test_a_new_format_waits_for_the_last_that_does_not_know_it(two_known: None) 
     virtual(main)
 
 
-def test_who_does_not_know_the_format_does_not_stay(two_known: None) -> None:
+def test_a_process_that_does_not_know_the_new_format_ends(two_known: None) -> None:
     async def main(simulated: SimulatedMachines) -> None:
         async with simulated.process("scheduler", 2) as new:
             async with simulated.process("executor", 1):
@@ -133,7 +133,7 @@ def test_what_is_about_to_come_is_taken_back_for_who_was_there_before(two_known:
     virtual(main)
 
 
-def test_who_joins_while_a_format_is_to_come_waits(two_known: None) -> None:
+def test_a_process_that_joins_while_a_format_is_announced_waits(two_known: None) -> None:
     async def main(simulated: SimulatedMachines) -> None:
         await Store(simulated.backend).commit([], [PLACE.put(Formats(1, 2))])
         async with simulated.process("executor", 1) as old:

@@ -142,13 +142,13 @@ def begin(pace: Pace, clock: Clock, project: str, took_s: float) -> float:
     return waited
 
 
-def test_who_is_alone_never_rests() -> None:
+def test_a_tenant_that_is_alone_never_rests() -> None:
     clock = Clock()
     pace = Pace(2, clock)
     assert [begin(pace, clock, "a", 0.1) for _ in range(20)] == [0.0] * 20
 
 
-def test_who_begins_more_than_an_equal_part_rests_as_long_as_the_others_parts_take() -> None:
+def test_a_tenant_that_begins_more_than_its_part_rests_for_the_parts_of_the_others() -> None:
     clock = Clock()
     pace = Pace(2, clock)
     for _ in range(5):

@@ -103,7 +103,7 @@ async def test_a_component_that_starts_meanwhile_joins_the_empty_store() -> None
 
 @pytest.mark.parametrize("before", [None, Formats(1)])
 @pytest.mark.parametrize("when", ["list 1", "commit 1", "list 2"])
-async def test_who_has_joined_before_is_left_alone(when: str, before: Formats | None) -> None:
+async def test_a_reset_is_refused_if_a_process_has_joined(when: str, before: Formats | None) -> None:
     backend = BusyBackend()
     await backend.write(Put(ITEM, b""), *([PLACE.put(before)] if before else []))
     lease = await backend.grant(30)
@@ -134,7 +134,7 @@ async def test_an_interrupted_reset_is_repeated() -> None:
     assert backend.paths == []
 
 
-async def test_who_writes_on_and_on_is_named() -> None:
+async def test_a_reset_names_the_place_that_is_written_all_the_time() -> None:
     class Restless(BusyBackend):
         async def list(self, prefix: str) -> Sequence[Entry]:
             await self.write(Put("/zuul/inventory", b""))

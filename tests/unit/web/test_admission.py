@@ -60,7 +60,7 @@ def test_one_peer_has_half_of_the_places_and_gives_way_to_itself() -> None:
     assert gone(mine) == [True, True, False, False, False, False] and len(admission) == 4
 
 
-def test_who_does_nothing_gives_way_before_who_is_answered() -> None:
+def test_an_idle_connection_gives_way_before_one_that_is_being_answered() -> None:
     admission = ConnectionAdmission(lambda: 0.0, connections_max=4)
     busy, idle, more = line(), line(), line()
     admission.enter(busy, "10.0.0.1").works()
@@ -80,7 +80,7 @@ def test_when_all_places_are_taken_who_has_most_gives_way() -> None:
     assert gone(many) == [True, False] and gone([one, *last]) == [False] * 3
 
 
-def test_what_gets_nowhere_is_ended() -> None:
+def test_connections_without_progress_are_ended() -> None:
     now = [0.0]
     admission = ConnectionAdmission(lambda: now[0])
     waiting, closing = line(), line()

@@ -102,7 +102,7 @@ async def test_a_refused_vote_is_reported_with_its_reason(people: ReviewingPeopl
 
 
 @pytest.mark.parametrize("text", ["x" * 70_000, "🚧" * 20_000, "\u202egnp.exe \x1b[31mred\x00", " "])
-async def test_whatever_a_report_says_it_is_taken(
+async def test_gerrit_accepts_reports_with_any_text(
     people: ReviewingPeople, clone: Clone, forge: Forge, text: str
 ) -> None:
     change, gerrit = clone.proposes({"a": "1\n"}), await forge()

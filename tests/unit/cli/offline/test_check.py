@@ -122,7 +122,7 @@ def test_a_broken_tenant_file_is_reported_with_its_line(offline):
     assert made.run("check").exit_code == 1
 
 
-def test_what_cannot_be_checked_at_all_is_bad_usage(offline):
+def test_unknown_tenants_and_missing_files_make_check_exit_with_2(offline):
     made = offline()
     assert made.run("check", "--tenant", "other").exit_code == 2
     assert made.run("check", "--with", "nothing").exit_code == 2

@@ -192,7 +192,7 @@ def test_a_revision_says_what_held_before(offline):
     assert done.exit_code == 2 and "no repository has this revision" in done.stderr
 
 
-def test_a_base_that_breaks_everybody_is_new_for_everybody(offline):
+def test_an_error_of_a_base_job_is_new_for_every_project_that_inherits_it(offline):
     """The projects themselves have not changed: they are frozen because they inherit."""
     made = offline(ops=OPS.replace("abstract: true", "abstract: true, final: true"))
     old = made.repos.parent / "old/hub/ops"

@@ -158,7 +158,7 @@ def test_nothing_that_changes_a_graph_is_no_change(offline):
     assert made.run("freeze", "--diff", str(made.root / "overlay")).stdout == "no job graph changes\n"
 
 
-def test_what_cannot_be_frozen_at_all_is_bad_usage(offline):
+def test_unknown_pipelines_and_projects_make_freeze_exit_with_2(offline):
     made = offline()
     assert made.run("freeze").exit_code == 2
     assert "tenant acme has no pipeline 'gat'; did you mean 'gate'?" in made.run("freeze", "--pipeline", "gat").output
