@@ -83,7 +83,7 @@ def watched(call: Callable[[float], Call]) -> list[float]:
     return run_virtual(run())
 
 
-def test_one_that_had_nothing_to_report_for_an_hour_goes_on_without_reading_all_again() -> None:
+def test_a_watch_that_was_quiet_for_an_hour_continues_without_reading_everything_again() -> None:
     def restarts(now_s: float) -> Call:
         if now_s < HOUR_S:
             return Call(HOUR_S, ACCEPTED)
@@ -93,17 +93,17 @@ def test_one_that_had_nothing_to_report_for_an_hour_goes_on_without_reading_all_
     assert read_s == 0.0 and changed_s == pytest.approx(HOUR_S + RESUME_S / 2, abs=1.0)
 
 
-def test_one_that_no_server_accepts_any_more_ends_in_time() -> None:
+def test_a_watch_that_no_server_accepts_any_more_ends_in_time() -> None:
     read_s, ended_s = watched(lambda now_s: Call(HOUR_S, ACCEPTED) if now_s < HOUR_S else Call(0.1))
     assert read_s == 0.0 and ended_s == pytest.approx(HOUR_S + RESUME_S, abs=1.0)
 
 
-def test_one_that_is_refused_whenever_it_is_accepted_ends_in_time() -> None:
+def test_a_watch_that_is_canceled_each_time_ends_in_time() -> None:
     refused = pb.WatchResponse(created=True, canceled=True, cancel_reason="no")
     read_s, ended_s = watched(lambda now_s: Call(0.1, refused))
     assert read_s == 0.0 and ended_s == pytest.approx(RESUME_S, abs=1.0)
 
 
-def test_one_that_is_accepted_and_broken_off_each_time_ends_in_time() -> None:
+def test_a_watch_that_breaks_after_each_acceptance_ends_in_time() -> None:
     read_s, ended_s = watched(lambda now_s: Call(0.1, ACCEPTED))
     assert read_s == 0.0 and ended_s == pytest.approx(RESUME_S, abs=1.0)

@@ -13,7 +13,7 @@ from tests.faults.faults import SHORT
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["etcd", pytest.param("zookeeper", marks=pytest.mark.soak)])
-async def test_what_happens_to_processes_and_servers_changes_nothing(tmp_path: Path, engine: str) -> None:
+async def test_faults_of_processes_and_servers_change_no_result(tmp_path: Path, engine: str) -> None:
     outcomes = await run(tmp_path, engine, SHORT[engine], 8)
     Terminal().print(table(engine, outcomes))
     assert [one.fault for one in outcomes] == list(SHORT[engine])

@@ -75,7 +75,7 @@ def test_a_job_that_asks_for_its_own_change_to_be_landed_is_refused(tmp_path: Pa
         arena.neighbours_land()
 
 
-def test_nobody_on_this_machine_writes_without_the_token_and_who_runs_it_has_it(tmp_path: Path) -> None:
+def test_local_users_cannot_write_without_the_token_and_the_operator_has_it(tmp_path: Path) -> None:
     routes = [r for r in ROUTES if set(r.methods) - {"GET", "HEAD", "OPTIONS"}]
     disguises = ({}, {"X-Forwarded-For": "127.0.0.1"}, {"Origin": "http://127.0.0.1"}, {"Cookie": "token=x"})
     with Arena(tmp_path) as arena:

@@ -64,7 +64,7 @@ def autohold_output(arena: Arena, *words: str) -> str:
 
 
 @pytest.mark.long
-def test_a_held_build_is_seen_and_ended_by_nobody_who_may_not_and_outlives_its_executor(tmp_path: Path) -> None:
+def test_a_held_build_is_seen_and_ended_only_with_permission_and_outlives_its_executor(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         headgate = arena.headgate
         wait_for("the pipelines are known", lambda: headgate.get("/api/tenant/example/pipelines"))

@@ -79,7 +79,7 @@ def test_a_tag_of_any_size_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_notes_that_are_none_stop_no_landing(tmp_path: Path) -> None:
+def test_malformed_notes_prevent_no_landing(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         (project, _), notes = NEIGHBOURS, "refs/notes/headgate"
         bare = arena.repositories.hub / project

@@ -135,7 +135,7 @@ async def test_only_people_with_write_access_remove_an_item_by_the_button_of_its
         assert [one.conclusion for one in here.repository.check_runs.values()] == ["cancelled", "success"]
 
 
-async def test_buttons_of_others_and_runs_that_say_nothing_cost_no_call(here: Ground) -> None:
+async def test_buttons_of_other_apps_and_malformed_runs_cause_no_call(here: Ground) -> None:
     text = '{"tenant":"acme","pipeline":"gate","change":"1","event":"e"}'
     opened(here)
     await here.hub.mail.delivered()

@@ -131,7 +131,7 @@ def arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
 
 
 @pytest.mark.long
-def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(arena: Arena) -> None:
+def test_commits_that_git_would_not_write_are_refused_with_a_reason_and_block_nobody(arena: Arena) -> None:
     bare = arena.repositories.hub / ATTACKER
     head, tree = based_on(arena.repositories, ATTACKER)
     refused = dict([*flawed(bare, head, tree), *evil_trees(bare, head), *buried(bare, head, tree)])
@@ -147,7 +147,7 @@ def test_what_git_would_not_write_is_refused_in_words_and_blocks_nobody(arena: A
 
 
 @pytest.mark.long
-def test_what_is_strange_is_answered(arena: Arena) -> None:
+def test_strange_but_valid_commits_are_tested(arena: Arena) -> None:
     bare = arena.repositories.hub / ATTACKER
     changes = dict(strange(bare, *based_on(arena.repositories, ATTACKER)))
     for topic, commit in changes.items():

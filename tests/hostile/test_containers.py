@@ -129,7 +129,7 @@ async def test_links_that_a_job_leaves_for_the_next_lead_nowhere(tmp_path: Path,
 
 
 @pytest.mark.long
-async def test_what_a_layer_replaces_is_gone(tmp_path: Path, registry: ImageRegistry) -> None:
+async def test_files_that_a_layer_removes_are_not_in_the_container(tmp_path: Path, registry: ImageRegistry) -> None:
     """Check that files that an image removed, such as a key used in its build, are in none of its containers."""
     above: dict[str, Entry] = {"d/.wh..wh..opq": (0o644, b""), "d/new": b"", "e/.wh.old": (0o644, b"")}
     image = registry.put("team/replaced", shell(d__old=b"x", e__old=b"x"), above)
@@ -190,7 +190,7 @@ mine=$(mktemp) && echo kept > $mine && echo > /mnt/images/tmp/begun && read go <
 
 
 @pytest.mark.long
-async def test_a_fetch_that_ends_takes_nothing_from_a_command_that_looks(
+async def test_the_end_of_a_fetch_removes_nothing_from_under_a_command_that_reads(
     tmp_path: Path, registry: ImageRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeper = ProcessKeeper()
@@ -310,7 +310,7 @@ async def test_an_image_that_a_build_has_stays_whatever_others_fetch(
     Bench.opened.remove(bench)
 
 
-def test_what_podman_wrote_leads_nowhere(tmp_path: Path) -> None:
+def test_links_in_the_files_of_podman_are_not_followed(tmp_path: Path) -> None:
     """Act as if podman had a flaw: files have no owner, and root cleans up."""
     root, mine = tmp_path / "store/root", tmp_path / "mine"
     for name in ("overlay-images", "overlay-layers", "overlay/l", f"overlay/{'a' * 64}"):

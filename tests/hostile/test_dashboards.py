@@ -51,7 +51,7 @@ async def test_a_named_dashboard_writes_with_a_token_and_nobody_else(hosts: tupl
                 assert (await page.request(method, API, headers={"Origin": origin, **TOKEN})).status_code == 403, origin
 
 
-async def test_what_a_browser_keeps_counts_for_no_dashboard() -> None:
+async def test_cookies_of_a_browser_give_a_dashboard_no_rights() -> None:
     async with browser() as page:
         for more in ({}, {"Cookie": "headgate=x"}, {"Authorization": ""}):
             assert (await page.post(API, headers={"Origin": DASHBOARD, **more})).status_code == 403, more

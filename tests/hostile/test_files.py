@@ -223,7 +223,7 @@ sleep 3
 
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
-def test_what_a_job_without_a_umask_leaves_is_open_to_nobody(tmp_path: Path) -> None:
+def test_files_of_a_job_without_a_umask_are_not_open_to_other_users(tmp_path: Path) -> None:
     """Check while it runs, and among the stored logs, which everybody on the machine may read here."""
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     tmp_path.chmod(0o755)

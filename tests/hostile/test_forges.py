@@ -63,7 +63,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
         yield found
 
 
-async def test_no_address_in_a_footer_ends_a_look_or_leads_elsewhere(here: Ground) -> None:
+async def test_odd_addresses_in_footers_are_unknown_changes_and_raise_no_error(here: Ground) -> None:
     section = {"server": "127.0.0.1", "user": "gate", "password": "secret"}
     server = Server.of("gerrit", section)
     looker = Looker(GerritRest(httpx.AsyncClient(), server), server, lambda: 0)
@@ -114,7 +114,7 @@ async def test_names_of_missing_changes_prevent_no_look_up_of_other_needed_chang
     assert len(far.requested) == 1, "who does not answer is not asked fifty times"
 
 
-async def test_what_is_moved_to_another_branch_after_its_test_does_not_land_there(here: Ground) -> None:
+async def test_a_pull_request_moved_to_another_branch_after_its_test_does_not_land(here: Ground) -> None:
     here.bob.push(here.repository, "release", {"a.txt": "1\n"})
     pull = opened(here)
     landing = as_tested(here, pull)
@@ -281,7 +281,7 @@ async def test_a_gerrit_that_sends_git_elsewhere_sends_no_password_there(tmp_pat
     assert elsewhere == []
 
 
-async def test_what_a_forge_says_of_a_push_that_it_refuses_tells_no_token(here: Ground, tmp_path: Path) -> None:
+async def test_the_error_of_a_refused_push_contains_no_token(here: Ground, tmp_path: Path) -> None:
     """Its message appears on the change; here it comes from the git server, with everything that git knows of the
     address."""
     section = {"server": here.hub.url, "app_id": str(here.app.id), "app_key": "app.pem", "land": "push"}

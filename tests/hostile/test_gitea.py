@@ -116,7 +116,7 @@ async def test_a_list_with_gaps_delays_no_other(here: Ground, monkeypatch: pytes
         await gate.until(lambda: f"{PROJECT}#1" in gate.known)
 
 
-async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
+async def test_a_pull_request_that_is_moved_while_it_is_merged_is_reported_as_different(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.hub.world.mergeability_asks = 0
@@ -133,7 +133,7 @@ async def test_what_goes_elsewhere_at_the_last_moment_is_not_as_tested(
     assert pull.merged
 
 
-async def test_a_review_in_our_words_is_not_ours(here: Ground) -> None:
+async def test_a_review_that_copies_the_mark_of_headgate_does_not_replace_ours(here: Ground) -> None:
     pull = opened(here)
     message = outbox_message(pull, "failure", how={"review": "request-changes", "comment": False})
     here.eve.review(pull, "COMMENT", f"<!-- headgate {message.report.id} -->")

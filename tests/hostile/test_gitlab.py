@@ -41,7 +41,7 @@ def signed(body: bytes, at_s: float, key: bytes = KEY) -> dict[str, str]:
     return {**headers, "webhook-signature": f"v1,{b64encode(mac).decode()}"}
 
 
-async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: Ground) -> None:
+async def test_forged_deliveries_of_a_gitlab_cause_no_look(here: Ground) -> None:
     opened(here)
     now_s = here.hub.world.clock.now_s()
     payload = {"object_kind": "merge_request", "project": {"path_with_namespace": PATH}}
@@ -87,7 +87,7 @@ async def test_deliveries_in_the_name_of_a_gitlab_have_nothing_looked_at(here: G
     assert gate.reported.count("gl_merge_request.opened") == 1
 
 
-async def test_what_a_job_prints_orders_nothing_of_gitlab(here: Ground) -> None:
+async def test_output_of_a_job_gives_gitlab_no_commands(here: Ground) -> None:
     one = opened(here)
     text = "/merge\n/approve\n  /label ~owned\nsaid\r/merge\n```\n/close\n```\n/close\nhttps://x/merge @all `@all"
     message = OutboxMessage("", report("failure", text), key="k", change=change_of(one))

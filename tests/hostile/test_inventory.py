@@ -78,7 +78,7 @@ async def test_a_search_for_everything_delays_nobody() -> None:
         assert (await refusal(broad.Search(any=[many] * 10)))[0] == "INVALID_ARGUMENT"
 
 
-async def test_a_page_token_reveals_nothing_to_its_owner() -> None:
+async def test_a_page_token_does_not_reveal_names_of_other_projects() -> None:
     """A page ends at an object of another project, whose name is the start of the next page."""
     names = ["the-merger-with-initech", "of-the-blue-team"]
     async with served(Verifying([issuer()])) as client:

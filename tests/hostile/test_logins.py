@@ -283,7 +283,7 @@ async def test_a_provider_that_is_away_slow_or_verbose_delays_nobody(visitor: Vi
 
 
 @pytest.mark.long
-async def test_so_many_come_back_from_a_provider_at_a_time_and_no_more(visitor: Visitor) -> None:
+async def test_the_number_of_simultaneous_returns_from_a_provider_is_limited(visitor: Visitor) -> None:
     provider, login = visitor.provider, visitor.site.access.sessions
     assert login is not None
     state = await visitor.begins()
@@ -326,7 +326,7 @@ async def test_logging_out_ends_open_event_streams(visitor: Visitor) -> None:
 
 
 @pytest.mark.long
-async def test_a_login_ends_for_good_and_there_are_so_many_of_one_person(visitor: Visitor) -> None:
+async def test_logging_out_is_final_and_logins_of_one_person_are_limited(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
     cookie, csrf, context = visitor.cookie, await visitor.csrf(), visitor.site.context
     assert all(cookie not in f"{entry.path}{entry.value!r}" for entry in context.mirror.under(context.map.logins.path))
@@ -374,7 +374,7 @@ async def socket_of(visitor: Visitor, origin: str, csrf: str, token: str | None 
 
 
 @pytest.mark.long
-async def test_no_page_elsewhere_acts_or_reads_for_who_is_logged_in(visitor: Visitor) -> None:
+async def test_pages_of_other_origins_neither_act_nor_read_for_people_who_are_logged_in(visitor: Visitor) -> None:
     assert (await visitor.logs_in()).status_code == 303
     csrf = await visitor.csrf()
     elsewhere = (

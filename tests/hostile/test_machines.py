@@ -94,7 +94,7 @@ async def test_misbehaving_machines_are_not_used_and_delay_no_other(
 
 @pytest.mark.parametrize("probe", ["ssh", "true"])
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_a_probe_of_what_is_no_machine_ends_and_says_so(
+async def test_a_probe_of_a_server_that_is_no_machine_ends_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, probe: str
 ) -> None:
     """Speaking ssh is enough for the default probe; a command must succeed."""
@@ -116,7 +116,7 @@ async def test_a_probe_of_what_is_no_machine_ends_and_says_so(
         assert not [child for child in ours.children() if child.name() == "ssh"]
 
 
-async def test_what_a_shell_greets_with_is_not_the_directory(tmp_path: Path) -> None:
+async def test_a_greeting_of_the_shell_is_not_taken_for_the_directory(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lab")
     with commanded(lab, f"echo 'Hello, {STOLEN}'; eval \"$SSH_ORIGINAL_COMMAND\"") as port:
         machine = Machine("greets", lab.properties(port), {}, "g")

@@ -33,30 +33,30 @@ def kinds(text: str) -> set[str]:
     ["[click](http://evil.example)", "![seen](http://evil.example/p.png)", "<img src=x>", "<!-- headgate gate -->",
      "[a][b]\n\n[b]: http://evil.example", "```\nall that follows", "> ~~~\nall that follows", "<a href='/x'>y</a>"],
 )  # fmt: skip
-def test_what_would_act_is_text(text: str) -> None:
+def test_text_that_would_act_as_markup_is_shown_as_text(text: str) -> None:
     assert kinds(text) & ACTS, "the example acts unless something is done"
     assert not kinds(inert(text)) & ACTS
     assert inert(text).replace(APART, "") == text, "people read what was written"
 
 
 @pytest.mark.parametrize("text", ["@admin", "_@admin_", "*@org/team*", "(@admin)", "cc:@admin"])
-def test_nobody_is_called(text: str) -> None:
+def test_a_mention_is_broken_up_so_that_it_calls_nobody(text: str) -> None:
     assert f"@{APART}" in inert(text)
 
 
-def test_an_entity_is_not_what_it_stands_for() -> None:
+def test_character_entities_are_not_decoded() -> None:
     assert "@admin" not in MARKDOWN.render(inert("&#64;admin &commat;admin"))
 
 
 @pytest.mark.parametrize(
     "text", ["https://ci.example/t/x?a=1&amp;b=2#12", "ada@example.org", "a < b && c > d", "x[1] = 2"]
 )
-def test_what_people_follow_and_read_stays(text: str) -> None:
+def test_links_and_plain_text_stay_unchanged(text: str) -> None:
     assert inert(text) == text
 
 
 @settings(max_examples=share(300))
 @given(st.lists(PIECES, max_size=14).map("".join))
-def test_no_mixture_acts(text: str) -> None:
+def test_no_mixture_of_markup_acts(text: str) -> None:
     assert not kinds(inert(text)) & ACTS
     assert inert(text).replace(APART, "") == text

@@ -246,7 +246,7 @@ async def test_artifacts_are_shown_and_do_nothing(served: tuple[Site, str], page
 
 
 @pytest.mark.long
-async def test_reports_of_tests_are_found_by_what_artifacts_say(served: tuple[Site, str], page: Page) -> None:
+async def test_reports_of_tests_are_found_at_the_addresses_of_artifacts(served: tuple[Site, str], page: Page) -> None:
     site, url = served
     uuid = await left(site)
     found = await (await page.request.get(f"{url}/api/tenant/example/build/{uuid}/tests")).json()

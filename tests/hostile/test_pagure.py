@@ -56,7 +56,7 @@ async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Grou
     assert found["bob"].count(True) == 3, "the two events, and the score"
 
 
-async def test_a_flag_of_the_second_in_which_others_were_pushed_is_not_of_them(
+async def test_a_flag_does_not_count_for_commits_pushed_in_the_same_second(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The proposer sees when a program is done, and pushes at once; Pagure names no commit of a flag, and times only
@@ -73,7 +73,7 @@ async def test_a_flag_of_the_second_in_which_others_were_pushed_is_not_of_them(
         assert gate.change_state(1).change.commit == pull.commit_stop and details(gate).statuses == ()
 
 
-async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:
+async def test_output_of_a_job_is_not_counted_as_a_vote(here: Ground) -> None:
     """Pagure finds votes anywhere in a comment, also in dates and addresses."""
     here.project.options["Minimum_score_to_merge_pull-request"] = 1
     pull = opened(here)
@@ -84,7 +84,7 @@ async def test_what_a_job_prints_votes_for_nobody(here: Ground) -> None:
     assert "minimum review score" in str(done)
 
 
-async def test_deliveries_in_the_name_of_a_project_have_nothing_looked_at(here: Ground) -> None:
+async def test_forged_deliveries_of_a_project_cause_no_look(here: Ground) -> None:
     """Unsigned, wrongly signed, signed by another project, of unknown projects; the same one ten times."""
     other = here.hub.project("eve/own", {"a": "1"}, owner="eve")
     payload = {"pullrequest": {"id": 1, "status": "Open"}, "project_fullname": "acme/rocket", "agent": "bob"}
@@ -137,7 +137,7 @@ async def test_a_change_that_is_too_long_or_odd_delays_no_other(here: Ground, mo
     assert "pull request 2 cannot be read: it has no commits" in gate.problems[PROJECT]
 
 
-async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
+async def test_a_push_while_a_change_is_merged_is_reported_as_different(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pagure merges the current head, whatever it is."""
@@ -154,7 +154,7 @@ async def test_what_is_pushed_at_the_last_moment_is_not_as_tested(
     assert pull.status == "Merged"
 
 
-async def test_a_comment_in_our_words_is_not_ours(here: Ground) -> None:
+async def test_a_comment_that_copies_one_of_headgate_does_not_replace_ours(here: Ground) -> None:
     pull, text = opened(here), "Oh no"
     message = outbox_message(pull, "failure", text)
     await here.forge.report(message)

@@ -262,7 +262,7 @@ def _broken(there: socket.socket) -> BaseException | None:
 
 
 @pytest.mark.long
-def test_a_page_elsewhere_reads_nothing_of_a_server_that_is_for_this_machine(tmp_path: Path) -> None:
+def test_pages_of_other_origins_read_nothing_from_a_local_server(tmp_path: Path) -> None:
     """A browser on this machine would request it."""
     with Arena(tmp_path) as arena:
         peer = Peer(arena)

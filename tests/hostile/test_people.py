@@ -95,7 +95,7 @@ def test_without_the_account_nobody_speaks_by_name(repositories: Repositories) -
     assert not [ref for ref in refs(repositories) if ref.startswith("refs/proposers")]
 
 
-async def test_a_landing_needs_the_approvals_at_the_server_and_clears_up(
+async def test_a_landing_needs_the_approvals_at_the_server_and_removes_them(
     bound: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, before = proposed(bound, "ada"), bound.head("code")

@@ -97,7 +97,7 @@ def lands(here: Headgate, name: str, topic: str) -> None:
 
 
 @pytest.mark.long
-def test_pokes_that_are_forged_old_or_of_no_project_have_nothing_looked_at(far: Headgate) -> None:
+def test_forged_and_old_pokes_and_those_of_unknown_projects_cause_no_poll(far: Headgate) -> None:
     installed(far, "code/api")
     lands(far, "code/api", "one")  # so that everything has been polled
     before, now = talks(far, "other/app"), time.time()

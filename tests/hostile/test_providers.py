@@ -61,7 +61,7 @@ def answering(answers: Answers) -> Iterator[str]:
         server.server_close()
 
 
-async def test_a_provider_that_says_something_and_never_ends_is_given_up() -> None:
+async def test_a_provider_whose_answer_never_ends_is_given_up() -> None:
     over, drips = threading.Event(), True
 
     def answers(handler: BaseHTTPRequestHandler) -> None:
@@ -92,7 +92,7 @@ async def test_a_provider_that_says_something_and_never_ends_is_given_up() -> No
 
 
 @pytest.mark.long
-async def test_a_provider_that_answers_what_none_should_is_away_and_says_why() -> None:
+async def test_invalid_answers_of_a_provider_are_reported_with_the_reason() -> None:
     packed = gzip.compress(gzip.compress(b'{"keys": [' + b" " * 10_000_000 + b"]}"))
 
     def answers(handler: BaseHTTPRequestHandler) -> None:

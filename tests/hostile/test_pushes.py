@@ -24,7 +24,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merger, "RETRY_MIN_S", 0.02)
 
 
-async def test_what_people_take_back_in_silence_is_not_pushed(tmp_path: Path) -> None:
+async def test_an_objection_that_no_delivery_announced_prevents_the_push(tmp_path: Path) -> None:
     """No delivery announces it."""
     async with town(tmp_path, lands="push") as here:
         pull = await held(here)
@@ -35,7 +35,7 @@ async def test_what_people_take_back_in_silence_is_not_pushed(tmp_path: Path) ->
         assert "review" in pull.messages[-1] and pull.open and log(here) == []
 
 
-async def test_what_was_merged_elsewhere_meanwhile_is_not_pushed(tmp_path: Path) -> None:
+async def test_a_change_that_was_merged_into_another_branch_is_not_pushed(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         here.board.push("code/api", {"other": "1\n"}, "stable")
         pull = await held(here)
@@ -70,7 +70,7 @@ class Away:
         self.monkeypatch.setattr(GitEngine, "do", away)
 
 
-async def test_what_people_take_back_while_its_repository_is_away_is_not_pushed(
+async def test_a_change_that_becomes_a_draft_while_its_repository_is_away_is_not_pushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with town(tmp_path, lands="push") as here:
@@ -82,7 +82,7 @@ async def test_what_people_take_back_while_its_repository_is_away_is_not_pushed(
         assert away.tries == 2 and log(here) == []
 
 
-async def test_what_was_pushed_has_landed_whatever_is_proposed_there_since(
+async def test_a_pushed_change_has_landed_even_if_its_pull_request_has_a_new_head(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with town(tmp_path, lands="push") as here:

@@ -157,7 +157,7 @@ DEFECTS: tuple[Defect, ...] = (*RETRIED, reporting, recording, merging, running)
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
-def test_what_raises_for_one_change_is_that_changes_problem(defect: Defect) -> None:
+def test_an_error_with_one_change_affects_only_that_change(defect: Defect) -> None:
     """Others land meanwhile and after a restart; the quarantined change is listed, and lands after a retry."""
 
     async def play() -> None:
@@ -188,7 +188,7 @@ def test_what_raises_for_one_change_is_that_changes_problem(defect: Defect) -> N
     run_virtual(play())
 
 
-def test_what_was_set_aside_can_be_dropped() -> None:
+def test_a_quarantined_change_can_be_dropped() -> None:
     async def play() -> None:
         town = Town(SpoiledBackend(MemoryBackend(), "", lambda entry: entry.value))
         with pytest.MonkeyPatch.context() as patch:

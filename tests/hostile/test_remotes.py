@@ -76,7 +76,7 @@ def has_ended(process: int) -> bool:
 
 
 @pytest.mark.long
-async def test_what_is_printed_is_bounded_and_what_is_complained_cut(tmp_path: Path) -> None:
+async def test_output_of_git_is_limited_and_its_error_messages_are_cut(tmp_path: Path) -> None:
     with pytest.raises(GitTimeout, match="printed more than 1000000 bytes"):
         await git("-c", "alias.flood=!yes", "flood", limits=GitLimits(out_max_bytes=1_000_000))
     noise = "!head -c 300000000 /dev/zero | tr '\\\\0' '\\\\033' >&2; echo end of it >&2; false"

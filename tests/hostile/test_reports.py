@@ -15,7 +15,7 @@ MENTIONS = ("@channel", "@everyone", "@here", "<!channel>", "<!here|here>", "<@U
 
 
 @pytest.mark.parametrize("mention", MENTIONS)
-def test_nobody_in_a_chat_is_called_by_a_proposal(mention: str) -> None:
+def test_names_in_a_proposal_mention_nobody_in_a_chat(mention: str) -> None:
     report = QueueReport(
         v=1, kind="report", id="r", at_ms=1, tenant="t", pipeline="gate", project="h/p", branch="b", commit="c",
         change=f"{mention},abc", item="i", buildset="s",

@@ -58,7 +58,7 @@ def lies(spec: BuildSpec, state: RepoState) -> BuildOutcome:
 
 
 @pytest.mark.long
-async def test_what_a_proposer_had_built_stands_for_nothing_in_the_gate(tmp_path: Path) -> None:
+async def test_builds_of_a_proposal_are_not_reused_in_the_gate(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
     for name in ("code/evil", "code/other"):

@@ -280,7 +280,7 @@ async def test_remarks_are_bounded_and_odd_ones_refused(room: Room) -> None:
 
 
 @pytest.mark.long
-async def test_a_million_remarks_are_no_work_for_those_who_look(room: Room) -> None:
+async def test_a_change_with_a_million_remarks_is_shown_without_reading_them(room: Room) -> None:
     commit = await room.proposed("one", {"a": "1\n"})
     many_remarks(room.repositories.root, room.bare, commit)
     answer = await room.get("remarks")
@@ -290,7 +290,7 @@ async def test_a_million_remarks_are_no_work_for_those_who_look(room: Room) -> N
 
 
 @pytest.mark.long
-async def test_strangers_make_mergers_no_more_work_than_they_may(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_work_of_mergers_for_strangers_is_limited(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await room.proposed("one", {f"f{n}": f"{n}\n" for n in range(20)})
     monkeypatch.setattr(service, "STRANGERS", (5.0, 1.0))
     room.site.review.clock = lambda: 10.0**9
@@ -326,7 +326,7 @@ async def test_large_changes_come_in_parts_and_nothing_else_of_the_repository_do
 
 @pytest.mark.long
 @pytest.mark.sampled
-async def test_a_file_of_fifty_megabytes_costs_those_who_look_a_part_of_it(room: Room) -> None:
+async def test_a_file_of_fifty_megabytes_is_read_in_small_parts(room: Room) -> None:
     lines, line = 500_000, "y" * 99
     await room.proposed("one", {"big": f"{line}\n" * lines, "small": "x\n"})
     assert (await room.get("review")).json()["total"] == 2

@@ -21,9 +21,7 @@ def push(repositories: Repositories, *specs: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["withdrawn", "replaced"])
-async def test_what_lies_below_an_approved_change_lands_with_it_only_as_it_was_approved(
-    tmp_path: Path, how: str
-) -> None:
+async def test_the_commits_below_an_approved_change_land_only_as_they_were_approved(tmp_path: Path, how: str) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
     repositories.create(API, {"README": "api\n"})

@@ -67,7 +67,7 @@ async def test_no_path_names_anything_of_a_protected_tenant(protected: str) -> N
 
 
 @pytest.mark.long
-async def test_no_socket_does_either(protected: str) -> None:
+async def test_no_websocket_names_anything_of_a_protected_tenant(protected: str) -> None:
     sockets = [path for path, _, _ in paths(sockets=True)]
     assert sockets, "there are some"
     for path in sockets:

@@ -21,7 +21,7 @@ LISTS = "#!/bin/sh\nls $ZUUL_SRC_ROOT/git.example/code/api/part\n"
 
 
 @pytest.mark.long
-def test_a_repository_is_not_checked_out_through_what_another_one_says_is_there(tmp_path: Path) -> None:
+def test_a_repository_is_not_checked_out_through_a_link_of_another_one(tmp_path: Path) -> None:
     """One project's name begins with another's, so its files belong below the other's, which has a link there."""
     outside = tmp_path / "outside"
     outside.mkdir()

@@ -103,7 +103,7 @@ def test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user(tmp_path: Path
 
 
 @pytest.mark.long
-def test_nor_does_one_that_an_ordinary_user_tries() -> None:
+def test_a_tryjob_of_an_ordinary_user_can_neither_read_nor_reach_anything_of_that_user() -> None:
     play_as_ordinary_user("test_try.py::test_a_tryjob_can_neither_read_nor_reach_anything_of_its_user")
 
 

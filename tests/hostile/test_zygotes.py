@@ -96,7 +96,7 @@ async def played(bench: Bench, task: str, text: str, **job: Any) -> dict[str, An
 
 
 @pytest.mark.long
-async def test_a_playbook_leaves_nothing_in_what_the_next_one_is_a_copy_of(tmp_path: Path) -> None:
+async def test_a_playbook_changes_nothing_in_the_process_that_the_next_one_is_a_copy_of(tmp_path: Path) -> None:
     """It changes Ansible in memory, writes where it can, draws random numbers and kills everything that it may."""
     bench = Bench(tmp_path, "bwrap")
     first = await played(bench, "look", LOOK, vars={"kept": "OTHER-1"})
@@ -131,7 +131,7 @@ WAIT = """
 
 
 @pytest.mark.long
-async def test_a_zygote_has_nothing_of_a_build_and_nothing_that_one_chooses(tmp_path: Path) -> None:
+async def test_a_zygote_contains_no_data_of_builds_and_no_settings_of_them(tmp_path: Path) -> None:
     """Between two builds: environment, directory, descriptors, memory and modules are the original ones."""
     bench = Bench(tmp_path, "bwrap")
     bench.script("ansible.cfg", "[defaults]\ncallback_plugins = /tmp/chosen\n")
@@ -189,7 +189,7 @@ first_of_a_namespace(zygote)
 """
 
 
-def test_copies_with_the_number_of_their_zygote_draw_what_no_other_copy_does() -> None:
+def test_copies_with_equal_process_ids_draw_different_random_numbers() -> None:
     """In a container, process ids are as small as in the sandbox of a build."""
     done = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True)
     one, same, other, another = (line.split() for line in done.stdout.splitlines())

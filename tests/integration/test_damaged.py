@@ -64,7 +64,9 @@ async def test_on_zookeeper(tmp_path: Path, zookeeper_server: ZooKeeper, caplog:
 
 
 @pytest.mark.long
-async def test_what_can_be_found_again_is_made_anew_and_named(tmp_path: Path, etcd_server: Etcd) -> None:
+async def test_damaged_records_that_can_be_derived_are_written_again_and_named(
+    tmp_path: Path, etcd_server: Etcd
+) -> None:
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
     heads, layout = "/zuul/cache/connection/local/branches/data", "/zuul/layout/bench"
     await backend.commit([], [Put(heads, CUT), Put(layout, CUT)])

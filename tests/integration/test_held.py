@@ -136,7 +136,7 @@ async def test_what_others_refer_to_is_not_taken_away(tmp_path: Path, repositori
     [{"zuul.yaml": OWN + "- job: {name: new, parent: nowhere}\n"}, {"zuul.yaml": ""}],
     ids=["something new is wrong", "all is taken away"],
 )
-async def test_what_takes_nothing_away_by_being_wrong_takes_effect(
+async def test_broken_configuration_that_removes_nothing_takes_effect(
     tmp_path: Path, repositories: Repositories, files: dict[str, str]
 ) -> None:
     repositories.create("code/own", {"zuul.yaml": OWN, "jobs/own": "#!/bin/sh\n"})

@@ -50,7 +50,7 @@ async def test_ssh_at_the_port_is_enough_and_nobody_logs_in(tmp_path: Path) -> N
     assert "Accepted" not in "".join(log.read_text() for log in lab.root.glob(f"{port}/*log*"))
 
 
-async def test_what_does_not_speak_ssh_is_not_well() -> None:
+async def test_a_server_that_does_not_speak_ssh_fails_the_probe() -> None:
     async with saying(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         assert await refusal(a_machine(port)) == f"m: 127.0.0.1 port {port}: the server there does not speak ssh"
     async with saying(b"Welcome!\r\nTo this machine.\r\nSSH-2.0-x\r\n") as port:

@@ -158,7 +158,7 @@ async def test_a_worker_over_http_waits_for_what_is_due(database_url: str) -> No
         await server.ask("DELETE", "/later")
 
 
-async def test_what_goes_with_its_queue_is_not_delivered_to_the_next_of_its_name(server: Server) -> None:
+async def test_delayed_messages_of_a_deleted_queue_do_not_reach_a_new_one_of_that_name(server: Server) -> None:
     await server.post("old", delay=60, hold=True)
     await server.ask("DELETE", "/later")
     await server.ask("POST", "", 201, data={"queue_name": "later", "partitions": "2"})

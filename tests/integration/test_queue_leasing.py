@@ -158,7 +158,7 @@ async def test_two_share_partitions_and_groups_have_progress_of_their_own(hands:
         await hands.stop(worker)
 
 
-async def test_only_the_partitions_it_is_for(hands: Hands) -> None:
+async def test_a_worker_processes_only_its_partitions(hands: Hands) -> None:
     seen: list[str] = []
     for n in (1, 2):
         await hands.post("q", f"m{n}", partitions=2, partition=n)
@@ -170,7 +170,7 @@ async def test_only_the_partitions_it_is_for(hands: Hands) -> None:
     await hands.stop(worker)
 
 
-async def test_what_is_stopped_gives_back_what_it_has_not_begun(hands: Hands) -> None:
+async def test_a_stopped_worker_gives_back_messages_that_it_has_not_begun(hands: Hands) -> None:
     seen: list[tuple[str, int]] = []
     go = asyncio.Event()
 
@@ -190,7 +190,7 @@ async def test_what_is_stopped_gives_back_what_it_has_not_begun(hands: Hands) ->
     await hands.stop(follower)
 
 
-async def test_what_did_not_end_in_time_is_known_to_have_been_begun(hands: Hands) -> None:
+async def test_a_message_that_was_not_finished_in_time_counts_as_begun(hands: Hands) -> None:
     seen: list[tuple[str, int]] = []
 
     async def never(message: Message, _: Any) -> None:
@@ -248,7 +248,7 @@ async def test_a_job_may_end_the_worker(hands: Hands, ending: BaseException) -> 
         await hands.ended(worker)
 
 
-async def test_no_more_jobs_and_leases_at_once_than_may_be(hands: Hands) -> None:
+async def test_simultaneous_jobs_and_leases_are_limited(hands: Hands) -> None:
     now, most, done = 0, 0, 0
 
     async def job(_: Message, __: Any) -> None:

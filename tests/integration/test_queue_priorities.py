@@ -206,7 +206,7 @@ async def test_messages_with_one_id_are_distinguished_by_their_delivery(server: 
     assert (await server.ask("POST", "/q/lease", json={}))["lease"] is None
 
 
-async def test_one_in_five_is_a_late_one_however_much_comes_above_it(server: Server) -> None:
+async def test_one_message_in_five_is_an_old_one_of_low_priority(server: Server) -> None:
     for n in range(3):
         await server.post(f"low {n}", priority="low")
     server.now_s += 59

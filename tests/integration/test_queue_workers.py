@@ -219,7 +219,7 @@ async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(ha
     assert worker.processor.figures.lost._value.get() == 1
 
 
-async def test_one_that_leaves_hands_over_at_once_what_it_is_not_busy_with(hands: QueueHarness) -> None:
+async def test_a_worker_that_stops_hands_over_idle_partitions_at_once(hands: QueueHarness) -> None:
     for name in ("busy", "idle"):
         await hands.source.create(name)
     await hands.post("busy", "x")
@@ -746,7 +746,7 @@ async def test_progress_that_cannot_be_understood_is_left_alone(hands: QueueHarn
     assert log.bodies == ["good"]
 
 
-async def test_what_others_have_garbled_in_the_store_stops_nobody(hands: QueueHarness) -> None:
+async def test_garbled_entries_in_the_store_stop_no_worker(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     garbled = {
@@ -944,7 +944,7 @@ def test_files_extend_one_another(tmp_path: Path) -> None:
     assert (file.job, file.name, file.policy.attempts) == ("os:getcwd", "mine", 7)
 
 
-def test_what_stands_behind_a_value_is_a_comment_and_quotes_keep_it(tmp_path: Path) -> None:
+def test_text_after_a_value_is_a_comment_unless_it_is_quoted(tmp_path: Path) -> None:
     text = """
     [qdo-worker]
     job = os:getcwd   ; found beside this file

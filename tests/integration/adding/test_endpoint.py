@@ -98,7 +98,7 @@ async def test_only_who_has_the_permission_does_it_and_that_is_recorded(client: 
     assert not actions and "lacks the permission set-tenant-state" in refused["outcome"]
 
 
-async def test_it_is_described_where_all_are(client: httpx.AsyncClient) -> None:
+async def test_the_endpoint_is_in_the_openapi_description(client: httpx.AsyncClient) -> None:
     paths = (await client.get("/openapi/openapi.json")).json()["paths"]
     found = paths["/api/tenant/{tenant}/roll/{begins}"]["get"]["description"]
     assert found == "Return the projects whose names have this prefix. Headgate only."

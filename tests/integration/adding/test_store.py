@@ -50,7 +50,7 @@ def virtual() -> Iterator[Run]:
 
 
 @pytest.mark.long
-def test_it_is_as_the_model(tmp_path: Path) -> None:
+def test_the_store_behaves_like_the_model(tmp_path: Path) -> None:
     async def fresh() -> Backend:
         return SlateBackend(Path(tempfile.mkdtemp(dir=tmp_path)) / "slate")
 

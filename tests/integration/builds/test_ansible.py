@@ -77,7 +77,7 @@ OF_TEXTS = """
 
 
 @pytest.mark.long
-async def test_what_templates_make_texts_of_is_returned_as_what_it_is(tmp_path: Path) -> None:
+async def test_returned_values_keep_their_types_although_templates_make_texts_of_them(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     outcome = await bench.build(
         run=(bench.script("texts.yaml", OF_TEXTS), bench.script("wrong", "echo not reached")),

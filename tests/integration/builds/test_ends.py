@@ -45,7 +45,7 @@ time.sleep(300)'
     ["setsid sleep 300 & echo away", "(trap '' TERM HUP; sleep 300 & wait) & echo away", DAEMON],
     ids=["session", "deaf", "daemon"],
 )
-async def test_what_outlives_its_parent_is_ended(tmp_path: Path, sandbox: str, begins: str) -> None:
+async def test_processes_that_outlive_their_parent_are_ended(tmp_path: Path, sandbox: str, begins: str) -> None:
     bench = Bench(tmp_path, sandbox)
     outcome = await bench.build(run=(bench.script("run", f"{begins}\nexit 0"),))
     assert outcome.result == "SUCCESS" and not processes_of(bench.id)
@@ -257,7 +257,7 @@ async def test_a_full_disk_in_the_work_directory_is_tried_again_and_then_the_res
     assert (await bench.build(run=(bench.script("run", "echo fine"),))).result == "SUCCESS"
 
 
-async def test_what_fails_beside_a_build_that_fills_the_disk_is_tried_again(tmp_path: Path, small_disk: Path) -> None:
+async def test_a_build_that_fails_while_another_fills_the_disk_is_retried(tmp_path: Path, small_disk: Path) -> None:
     bench = Bench(tmp_path, disk=small_disk)
     beside = bench.start(run=(bench.script("beside", f"until test -e {tmp_path}/filled; do sleep 0.05; done; exit 1"),))
     await bench.build(run=(bench.script("run", "dd if=/dev/zero of=big bs=1M count=8"),))
@@ -303,7 +303,7 @@ async def test_no_build_is_begun_where_there_is_no_space(tmp_path: Path, small_d
     assert elsewhere.refuses() == "" and not elsewhere.gone(now_s)
 
 
-async def test_no_place_to_work_in_is_tried_again_elsewhere(tmp_path: Path) -> None:
+async def test_a_build_without_a_work_directory_is_retried_elsewhere(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     shutil.rmtree(bench.source)
     (tmp_path / "builds").write_text("a file where a directory should be")

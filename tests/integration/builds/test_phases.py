@@ -276,7 +276,7 @@ async def test_a_paused_build_can_be_cancelled(tmp_path: Path) -> None:
     assert outcome.result == "CANCELED" and printed_words(bench) == ["tidy"]
 
 
-async def test_what_cleans_up_after_a_cancellation_has_one_time_limit_together(tmp_path: Path) -> None:
+async def test_all_cleanup_playbooks_after_a_cancellation_share_one_time_limit(tmp_path: Path) -> None:
     bench, cancel = Bench(tmp_path, limits=PhaseLimits(post_timeout_s=1)), asyncio.Event()
     run = bench.script("run", f"{SAYS}; sleep 600")
     endless = [replace(bench.script(f"tidy-{n}", f"{SAYS}; sleep 600"), cleanup=True) for n in range(30)]

@@ -99,7 +99,7 @@ async def test_a_playbook_of_ansible_has_its_secrets_as_they_are(tmp_path: Path)
     ("exposure", "result", "shown"),
     [("ignore", "SUCCESS", TOKEN), ("redact", "SUCCESS", "[redacted]"), ("fail", "SECRET_EXPOSURE", "[redacted]")],
 )
-async def test_what_shows_in_the_log_is_dealt_with_as_the_job_says(
+async def test_a_secret_in_the_log_is_treated_as_the_job_demands(
     tmp_path: Path, exposure: str, result: str, shown: str
 ) -> None:
     bench = Bench(tmp_path, keys=Keys())

@@ -74,7 +74,7 @@ async def test_every_project_is_at_its_speculative_state(repositories: Repositor
     assert run_git("diff", "--stat", "origin/master", at=api).startswith("a | 2 +-")
 
 
-async def test_what_is_trusted_is_as_it_landed(repositories: Repositories, git: GitEngine) -> None:
+async def test_a_trusted_checkout_has_the_landed_state(repositories: Repositories, git: GitEngine) -> None:
     state = await state_of(git, item(LIB, "lib", repositories.propose("lib", "lib", {"l": "proposed\n"})))
     await git.checkout(state, LIB, "master", repositories.root / "trusted", speculative=False)
     assert (repositories.root / "trusted/l").read_text() == "landed\n"

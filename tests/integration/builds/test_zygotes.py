@@ -199,7 +199,7 @@ async def test_builds_go_on_after_a_zygote_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_what_is_not_as_bubblewrap_made_it_runs_nothing(
+async def test_a_copy_whose_sandbox_is_incomplete_runs_no_playbook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a copy lacks the system call filter, the playbook is a new process, which has it."""

@@ -226,7 +226,7 @@ def signature(ground: AwsImagesGround, received: ReceivedRequest, headers: Mappi
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["snapshot", "image", "ebs-direct"])
 @pytest.mark.parametrize("fault", [lost, unheard])
-async def test_of_every_call_whose_first_answer_is_lost_nothing_is_made_twice(
+async def test_no_call_whose_answer_is_lost_makes_anything_twice(
     ground: AwsImagesGround, images: AwsImages, file: Path, fault: Fault, method: str
 ) -> None:
     met = set[tuple[str, str]]()

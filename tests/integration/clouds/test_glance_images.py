@@ -87,7 +87,7 @@ async def test_a_slow_store_is_waited_for_and_nothing_is_sent_again(
     assert [one["id"] for one in ours(glance)] == [upload.external_id] and ground.faults.count(sends) == 1
 
 
-async def test_what_glance_never_ends_storing_is_taken_away(ground: OpenStackGround, glance: Glance) -> None:
+async def test_an_image_that_glance_never_finishes_storing_is_deleted(ground: OpenStackGround, glance: Glance) -> None:
     now_s, one = 0.0, wanted()
     images = GlanceImages(lambda provider: cloud, lambda: now_s)
     async with driving(ground) as driver:
@@ -101,7 +101,7 @@ async def test_what_glance_never_ends_storing_is_taken_away(ground: OpenStackGro
     assert ours(glance) == []
 
 
-async def test_of_two_that_lost_answers_left_one_stays(
+async def test_of_two_images_left_by_lost_answers_one_stays(
     ground: OpenStackGround, images: GlanceImages, glance: Glance, file: Path
 ) -> None:
     one, late = wanted(), list[Pass]()

@@ -317,7 +317,7 @@ async def test_what_is_not_there_yet_is_needed_once_it_is(tmp_path: Path, monkey
         await until("it is tested again, with what it needs", lambda: len(here.results("check")) > checks)
 
 
-async def test_what_is_found_as_somebody_talks_of_what_needs_it_is_tested_with_it(tmp_path: Path) -> None:
+async def test_a_comment_makes_the_gate_look_again_for_a_needed_change_and_test_with_it(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         here.board.repositories.create("up/stream", {"up": "1\n"})
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: https://{HOST}/up/stream/pulls/1")

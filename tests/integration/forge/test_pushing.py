@@ -121,7 +121,7 @@ async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_p
 
 
 @pytest.mark.long
-async def test_what_is_another_at_the_last_moment_is_not_pushed(tmp_path: Path) -> None:
+async def test_changes_that_are_closed_updated_or_moved_at_the_last_moment_are_not_pushed(tmp_path: Path) -> None:
     """No poll happens before: even Headgate's own statuses trigger none."""
     async with town(tmp_path, lands="push", config=CONFIG.replace(", unlabel: gate", "")) as here:
         here.board.push("code/api", {"other": "1\n"}, "stable")
@@ -171,7 +171,7 @@ async def test_a_refused_push_is_reported_with_its_reason(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-async def test_it_goes_to_the_branch_that_is_meant_whatever_its_name(tmp_path: Path) -> None:
+async def test_a_change_is_pushed_to_its_target_branch_whatever_the_name_of_that(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         for number, branch in enumerate(("-delete", "50%2Foff", "a#b", "refs/heads/master")):
             here.board.push("code/api", {"own": "1\n"}, branch)

@@ -103,7 +103,7 @@ async def test_a_branch_that_was_pushed_becomes_a_change(venue: Hosted) -> None:
         assert "by-hand</option>" not in (await client.get(home)).text
 
 
-async def test_what_is_private_is_for_nobody_there(venue: Hosted) -> None:
+async def test_private_changes_are_not_shown_on_the_pages(venue: Hosted) -> None:
     path = await venue.host.propose("ada", PROJECT, "topic", {"a": "1\n"}, "A secret plan", "")
     world = venue.host.hub.world  # type: ignore[attr-defined]
     for one in (world.projects if hasattr(world, "projects") else world.repositories).values():

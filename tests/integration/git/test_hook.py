@@ -57,7 +57,7 @@ def test_what_headgate_takes_is_let_in_and_may_go(work: Path, name: str) -> None
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_block_others_is_refused_in_words(work: Path, name: str) -> None:
+def test_refs_that_would_block_others_are_refused_with_a_reason(work: Path, name: str) -> None:
     for kind in ("for", "approved"):
         with pytest.raises(RuntimeError) as refused:
             run_git("push", "-q", "origin", f"HEAD:refs/{kind}/{name}", at=work)

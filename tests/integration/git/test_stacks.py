@@ -53,7 +53,7 @@ async def test_a_stack_lands_in_every_mode(repositories: Repositories, mode: str
     assert len([subject for subject in commits if "lower" in subject]) == 1, "it is not there twice"
 
 
-async def test_what_is_no_ancestor_is_no_base_whoever_says_so(repositories: Repositories) -> None:
+async def test_a_claimed_base_that_is_no_ancestor_is_ignored(repositories: Repositories) -> None:
     other = repositories.propose("code", "other", {"c": "x\n"})
     commit = repositories.propose("code", "one", {"d": "x\n"})
     git = engine(repositories)

@@ -121,7 +121,7 @@ async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None
     assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
-async def test_what_it_says_for_long_is_a_conflict(here: Ground) -> None:
+async def test_an_undecided_mergeability_becomes_a_conflict_after_a_while(here: Ground) -> None:
     """Gitea gives the same answer to both."""
     here.hub.world.mergeability_asks = 1_000
     pull = opened(here)

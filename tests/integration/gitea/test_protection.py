@@ -35,7 +35,7 @@ async def test_protections_and_their_changes_are_reported(here: Ground) -> None:
     await here.forge.close()
 
 
-async def test_nobody_asks_where_nobody_wants_to_know(here: Ground) -> None:
+async def test_protection_of_branches_is_not_requested_if_no_tenant_needs_it(here: Ground) -> None:
     here.hub.protect(here.repository)
     async with watched(here) as gate:
         pass

@@ -101,7 +101,7 @@ async def test_a_personal_token(ground: Ground) -> None:
     assert await tokens.us() == ("ada",)
 
 
-async def test_what_did_not_change_is_free(ground: Ground) -> None:
+async def test_an_unchanged_answer_costs_nothing_of_the_budget(ground: Ground) -> None:
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")
     first = await client.get(key, ROCKET)
@@ -160,7 +160,7 @@ async def test_the_primary_limit_is_waited_for_to_its_end(ground: Ground) -> Non
     assert 3500 < away.value.wait_s < 3700
 
 
-async def test_what_is_only_looked_after_leaves_a_tenth(ground: Ground) -> None:
+async def test_calls_without_urgency_leave_a_tenth_of_the_budget(ground: Ground) -> None:
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")
     ground.hub.limits.of(ground.key(), "core").used = 4600
@@ -187,7 +187,7 @@ async def test_renamed_repositories_are_followed_on_the_host_alone(ground: Groun
     assert (await client.get(key, ROCKET)).content["full_name"] == "acme/moon"
 
 
-async def test_what_goes_wrong_there(ground: Ground) -> None:
+async def test_each_kind_of_error_of_github_has_its_own_type(ground: Ground) -> None:
     client, tokens = ground.client()
     key = await tokens.of("acme/rocket")
     ground.hub.fail("GET", status=502)

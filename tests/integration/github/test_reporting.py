@@ -86,7 +86,7 @@ async def test_a_comment_of_somebody_else_is_left_alone(here: Ground) -> None:
     assert pull.comments[0].body == copied
 
 
-async def test_what_is_long_fits(here: Ground) -> None:
+async def test_long_reports_are_cut_to_the_limit(here: Ground) -> None:
     pull = opened(here)
     await here.forge.report(outbox_message(pull, "failure", "😀" * 70_000, how={"check": "failure"}))
     assert len(pull.comments[0].body) <= 65_536

@@ -152,7 +152,7 @@ _QUEUE = {
 
 
 @pytest.mark.long
-async def test_what_we_may_bypass_is_not_lacking(here: Ground) -> None:
+async def test_rules_that_headgate_may_bypass_are_marked_as_such(here: Ground) -> None:
     here.hub.protect(here.repository, approvals=2, bypass_reviews=frozenset({"headgate"}))
     here.hub.ruleset(here.repository, checks("lint"), bypass={"headgate": "always"})
     here.hub.ruleset(here.repository, checks("lint"), name="Strict", organization=True)

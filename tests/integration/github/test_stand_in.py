@@ -426,7 +426,7 @@ async def test_annotations_come_fifty_at_a_time(ground: Ground) -> None:
     assert answer.status_code == 403  # only apps have check runs
 
 
-async def test_nobody_approves_his_own(ground: Ground) -> None:
+async def test_nobody_can_approve_their_own_pull_request(ground: Ground) -> None:
     pull = ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
     with pytest.raises(FakeGitHubRefused, match="approve your own"):
         ground.ada.review(pull)

@@ -56,7 +56,7 @@ async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: boo
 
 
 @pytest.mark.long
-async def test_what_moved_does_not_land(here: Ground) -> None:
+async def test_a_pull_request_whose_head_or_branches_moved_does_not_land(here: Ground) -> None:
     pull = opened(here)
     landing = as_tested(here, pull)
     here.ada.push(here.project, "topic", {"a.txt": "evil\n"})

@@ -71,7 +71,7 @@ async def test_an_image_is_imported_once_found_after_a_crash_listed_and_removed(
     await again.discard({}, listed)  # it is gone, which is not an error
 
 
-async def test_what_is_not_what_was_sent_is_no_image(words: list[str], tmp_path: Path) -> None:
+async def test_an_image_that_differs_from_the_sent_file_is_refused(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "root.tar"
     file.write_bytes(archive(b"something else"))
     images, one = PodmanImages(Engine(words)), wanted("u2", archive())

@@ -60,7 +60,7 @@ async def test_a_machine_is_made_once_reached_by_its_key_limited_and_removed(her
 
 
 @pytest.mark.long
-async def test_what_a_crash_left_unfinished_is_made_anew(here: Site, driver: Podman) -> None:
+async def test_an_unfinished_container_of_a_crash_is_replaced(here: Site, driver: Podman) -> None:
     here.podman("create", "--name=headgate-n1", "--network=none", "localhost/machine:1", "sleep", "1")
     node = await driver.advance(machine(), {})
     assert isinstance(node, Made) and (await here.ssh(node, "true"))[0] == 0

@@ -126,7 +126,7 @@ async def test_labels_are_those_that_nodesets_ask_for(world: World) -> None:
     assert [one["name"] for one in await world.get("T/labels")] == ["large", "small"]
 
 
-async def test_what_there_is_none_of_is_404_for_who_may_ask_and_401_for_others(world: World) -> None:
+async def test_missing_objects_are_404_with_a_token_and_401_without(world: World) -> None:
     for method, path in (
         ("GET", "project-ssh-key/code/api.pub"),
         ("GET", "tenant-ssh-key/ssh.pub"),

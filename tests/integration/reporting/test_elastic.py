@@ -197,7 +197,7 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
 
 
 @pytest.mark.long
-def test_how_servers_are_spoken_to_is_as_the_settings_say(tmp_path: Path) -> None:
+def test_addresses_and_tls_of_servers_follow_the_settings(tmp_path: Path) -> None:
     assert elastic("a:9200, https://b").servers == ("https://a:9200", "https://b")
     assert elastic("a:9200", use_ssl="False").servers == ("http://a:9200",)
     assert elastic("a").tls.verify_mode is ssl.CERT_REQUIRED and elastic("a").tls.check_hostname

@@ -169,7 +169,7 @@ async def test_what_is_dropped_by_hand_is_answered() -> None:
 
 
 @pytest.mark.parametrize("merged", [False, True])
-async def test_what_was_closed_meanwhile_is_not_merged_but_what_was_merged_before_has_landed(merged: bool) -> None:
+async def test_a_closed_pipeline_merges_nothing_but_an_earlier_merge_has_landed(merged: bool) -> None:
     hub = Hub(change_state=ChangeState(PULL, open=not merged, landed=merged))
     async with ground(hub) as found:
         place = found.context.map.events.tenant("example").state

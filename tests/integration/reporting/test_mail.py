@@ -96,7 +96,7 @@ async def test_what_a_change_calls_itself_makes_no_header_and_no_long_line(subje
         ({"from": "nobody"}, "not an address to send from"),
     ],
 )
-async def test_what_is_no_address_or_not_allowed_is_refused_and_nothing_is_sent(
+async def test_invalid_and_forbidden_recipients_are_refused_and_nothing_is_sent(
     options: dict[str, Any], why: str
 ) -> None:
     async with mailbox() as box:

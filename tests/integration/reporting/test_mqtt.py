@@ -148,7 +148,7 @@ async def test_a_server_that_says_nothing_is_not_waited_for(monkeypatch: pytest.
         ("ü" * 40_000, {}, "ü" * 32_767),
     ],
 )
-def test_no_name_makes_a_topic_that_is_none(pattern: str, changed: dict[str, str], topic: str) -> None:
+def test_topics_are_valid_whatever_the_names_in_them(pattern: str, changed: dict[str, str], topic: str) -> None:
     assert topic_of(pattern, outbox_message(**changed).report) == topic
 
 

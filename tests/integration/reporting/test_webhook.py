@@ -63,7 +63,7 @@ async def test_a_receiver_that_refuses_for_good_is_not_retried(client: httpx.Asy
             await reporter(client, url).tell(outbox_message())
 
 
-async def test_nobody_is_sent_elsewhere_by_who_answers(client: httpx.AsyncClient) -> None:
+async def test_redirections_of_a_webhook_are_not_followed(client: httpx.AsyncClient) -> None:
     async with listener(lambda call: answered("200 OK", body="metadata")) as (inside, requests):
 
         def away(call: Call) -> bytes:

@@ -128,7 +128,7 @@ def test_hints(event: str, fields: dict[str, Any], where: Hint) -> None:
         ("check_run", {"action": "completed", "check_run": {"head_sha": "main"}}, "no commit"),
     ],
 )
-def test_what_says_nothing(event: str, fields: dict[str, Any], why: str) -> None:
+def test_deliveries_without_news_are_ignored(event: str, fields: dict[str, Any], why: str) -> None:
     found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **fields})
     assert isinstance(found, Ignored)
     assert why in found.why

@@ -88,7 +88,7 @@ def test_where_to_look(found: Hint | Ignored, wanted: Hint) -> None:
         (delivered("push", project={"path_with_namespace": "acme/other"}), "is in no tenant"),
     ],
 )
-def test_what_says_nothing(found: Hint | Ignored, why: str) -> None:
+def test_deliveries_without_news_are_ignored(found: Hint | Ignored, why: str) -> None:
     assert isinstance(found, Ignored) and why in found.why
 
 

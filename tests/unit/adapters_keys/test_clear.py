@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.adapters.keys.clear import Censor, Clear, write_private
 
 
-def test_what_is_in_clear_does_not_show_by_accident():
+def test_the_repr_of_decrypted_secrets_hides_their_values():
     assert repr(Clear(pypi={"token": "s3cr3t"})) == "Clear(pypi)"
     assert list(Clear(a={"b": ["x", 1, {"c": "y"}]}).texts) == ["x", "y"]
 

@@ -42,7 +42,7 @@ def verdict(text: bytes, audit: int, number: int, *arguments: int) -> str:
 
 
 @pytest.mark.parametrize("architecture", [X86_64, AARCH64, I386])
-def test_what_is_listed_is_refused_and_nothing_else(architecture: object) -> None:
+def test_the_filter_refuses_exactly_the_listed_calls(architecture: object) -> None:
     for nesting in (False, True):
         text = call_filter(nesting=nesting, machine=MACHINE[architecture])  # type: ignore[index]  # parametrize has no types
         listed = REFUSED if nesting else REFUSED | NESTING

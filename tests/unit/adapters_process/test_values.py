@@ -38,7 +38,7 @@ def test_the_strongest_value_of_each_is_that_of_the_nearest():
     assert [variables.on(host)["x"] for host in ("two", "localhost")] == ["host", "all"]
 
 
-def test_what_tells_ansible_which_programs_to_start_is_left_out():
+def test_variables_that_choose_the_programs_of_ansible_are_left_out():
     variables = variables_of(
         vars={
             "ansible_become": True,

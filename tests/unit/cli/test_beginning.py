@@ -57,7 +57,7 @@ async def names(settings: Settings, context: Context, text: str | None) -> tuple
     [("- tenant: [", "tenants.yaml"), (ONE + WRONG, "nothing"), (None, "No such file"), (ONE[2:], "tenants.yaml")],
     ids=["no yaml", "one tenant", "not there", "no list"],
 )
-async def test_what_was_in_force_goes_on(
+async def test_the_earlier_tenant_file_stays_in_effect_if_the_new_one_is_broken(
     settings: Settings, context: Context, broken: str | None, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await store_conf(context, conf_of(ONE + TWO, "tenants.yaml"))

@@ -32,7 +32,7 @@ def test_a_misspelt_command_brings_the_near_ones(words: tuple[str, ...], meant: 
     assert f"No such command '{words[-1]}'" in ended.output and f"'{meant}'" in ended.output
 
 
-def test_what_resembles_nothing_brings_no_guess() -> None:
+def test_an_unknown_command_without_a_similar_one_gets_no_suggestion() -> None:
     assert "Did you mean" not in run("xyzzy")
 
 

@@ -36,7 +36,7 @@ def test_a_file_without_a_complete_key_is_refused(tmp_path: Path, text: str) -> 
 
 
 @pytest.mark.parametrize("header", ["Application", "Application ", "Bearer", "application\t"])
-def test_nobody_proves_anything_with_an_empty_key(header: str) -> None:
+def test_an_empty_key_grants_no_access(header: str) -> None:
     keys = ApplicationKeys({"queuey": ["", "a-key"]})
     with pytest.raises(AccessDenied) as denied:
         keys.somebody(header)

@@ -60,6 +60,6 @@ def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str
         ("{veto: perhaps}", "veto"),
     ],
 )
-def test_what_means_nothing_is_pointed_at(require: str, says: str) -> None:
+def test_requirements_without_effect_are_reported(require: str, says: str) -> None:
     _, wrong = parsed_requirement(require)
     assert wrong and says in wrong[0]

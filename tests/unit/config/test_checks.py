@@ -38,7 +38,7 @@ def test_possible_requirements(written: str, parsed: Any) -> None:
 
 
 @pytest.mark.parametrize("written", ["yes", "[success]", "{check: passed}", "{check: [success]}", "1"])
-def test_what_is_neither_is_an_error(written: str) -> None:
+def test_a_required_result_must_be_success_or_failure(written: str) -> None:
     found, wrong = parsed_requirement(f"{{check: {written}}}")
     assert found is None and wrong[0][0] == "error" and "must be success or failure" in wrong[0][1]
 

@@ -43,7 +43,7 @@ def test_footers_begin_a_line_and_name_whatever_people_write_there(message: str,
     assert list(footers(message)) == found
 
 
-def test_there_are_only_so_many_of_them_and_none_is_endless() -> None:
+def test_the_number_and_length_of_footers_are_limited() -> None:
     assert len(list(footers("Depends-On: x\n" * (FOOTERS_MAX + 5)))) == FOOTERS_MAX
     assert not list(footers(f"Depends-On: https://x/{'1' * FOOTER_MAX_CHARS}"))
 
@@ -59,7 +59,7 @@ def test_there_are_only_so_many_of_them_and_none_is_endless() -> None:
         ("git.example/lib/master/x/", "git.example/lib/master/x"),
     ],
 )
-def test_what_they_name(text: str, key: str) -> None:
+def test_footers_name_the_right_changes(text: str, key: str) -> None:
     assert named([text], of_url, PROJECTS) == ((key,), ())
 
 

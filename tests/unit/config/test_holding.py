@@ -31,7 +31,7 @@ def back(pushed: Files, had: Files = HAD) -> list[str]:
     ],
     ids=["no yaml", "a key", "a name", "refused", "refers to nothing", "others refer to it"],
 )
-def test_what_takes_something_away_by_being_wrong_is_held(text: str) -> None:
+def test_broken_configuration_that_removes_something_is_held_back(text: str) -> None:
     assert back({"lib": text}) == ["lib@master"]
 
 
@@ -62,7 +62,7 @@ def test_others_take_effect_beside_what_is_held() -> None:
     assert back({"lib": "- job: [", "app": right}) == ["lib@master"]
 
 
-def test_what_is_wrong_alone_is_right_with_what_another_brings() -> None:
+def test_a_configuration_is_judged_together_with_what_other_projects_push() -> None:
     without = {"lib": "- job: {name: kept, run: r.yaml}\n", "app": "- project: {gate: {jobs: [kept]}}\n"}
     assert back(without) == []
     needs = {"app": "- project: {gate: {jobs: [fresh]}}\n", "lib": USED + "- job: {name: fresh, run: r.yaml}\n"}

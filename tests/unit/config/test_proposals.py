@@ -82,7 +82,7 @@ def test_a_warning_stops_nothing() -> None:
     }
 
 
-def test_both_at_once_depend_on_what_has_not_landed() -> None:
+def test_errors_say_that_a_job_of_a_change_ahead_has_not_landed_yet() -> None:
     made = layouts({"app": "[]"})
     ahead = {"ops": "- pipeline: {name: gate, manager: dependent}\n- job: {name: fresh, parent: null, run: r.yaml}"}
     _, errors = proposed(made, {"app": "- project: {gate: {jobs: [fresh]}}"}, "app", ahead)

@@ -44,7 +44,7 @@ def test_a_day_that_never_comes() -> None:
     "text",
     ["daily", "60 * * * *", "* * 0 * *", "* * * * 7", "*/0 * * * *", "a * * * *", "5-1 * * * *", "* * * * * * x"],
 )
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times_are_refused(text: str) -> None:
     with pytest.raises(BadTime):
         schedule(text)
 

@@ -87,7 +87,7 @@ def test_of_several_resets_in_a_row_only_the_last_base_counts() -> None:
     assert play.landing_names == ["B"] and play.item("B").earlier == {}
 
 
-def test_one_that_ends_before_it_is_known_counts_then() -> None:
+def test_a_carried_build_that_ends_before_its_inputs_are_known_counts_once_they_are() -> None:
     play, _ = reset(UNIT)
     play.passes("B")
     assert play.landing_names == [] and not play.item("B").under_way
@@ -95,7 +95,7 @@ def test_one_that_ends_before_it_is_known_counts_then() -> None:
     assert ran(play, "B") == {} and play.landing_names == ["B"]
 
 
-def test_one_that_fails_before_it_is_known_fails_then() -> None:
+def test_a_carried_build_that_fails_before_its_inputs_are_known_fails_once_they_are() -> None:
     play, _ = reset(UNIT)
     play.fails("B")
     assert not play.item("B").failing
@@ -180,7 +180,7 @@ def test_what_runs_anew_waits_until_the_one_before_it_has_ended() -> None:
     assert ran(play, "B")["both"] != before["both"]
 
 
-def test_what_nobody_comes_to_know_of_is_given_up_after_a_while() -> None:
+def test_a_carried_build_whose_inputs_stay_unknown_is_given_up() -> None:
     play, before = reset(UNIT)
     now_ms = play.world.now_ms
     assert left_ms(play.state, now_ms) == CARRIED_MAX_MS - (now_ms - play.item("B").carried[0].since_ms)
@@ -233,7 +233,7 @@ def test_what_ends_the_item_or_its_base_ends_it(how: str) -> None:
     assert before["unit"] not in {*ran(play, "B").values(), *awaited(play.state)}
 
 
-def test_one_that_is_paused_or_pauses_is_begun_anew() -> None:
+def test_a_carried_build_that_is_paused_or_pauses_is_started_again() -> None:
     play = begun(UNIT, FrozenJob(name="late"))
     before = ran(play, "B")
     play.pauses("B", "unit")
@@ -244,7 +244,7 @@ def test_one_that_is_paused_or_pauses_is_begun_anew() -> None:
     assert before["unit"] not in ran(play, "B").values() and play.item("B").carried == ()
 
 
-def test_one_that_depends_on_what_is_run_again_is_given_up() -> None:
+def test_a_carried_build_that_depends_on_a_repeated_one_is_given_up() -> None:
     after = replace(UNIT, name="after", dependencies=(JobDependency("first"),))
     play = begun(FrozenJob(name="first"), after, UNIT)
     play.passes("B", "first")
@@ -256,7 +256,7 @@ def test_one_that_depends_on_what_is_run_again_is_given_up() -> None:
     assert now["unit"] == before["unit"] and set(now) == {"first", "unit"}
 
 
-def test_one_that_depends_on_what_waits_for_its_place_is_given_up() -> None:
+def test_a_carried_build_that_depends_on_one_waiting_for_its_semaphore_is_given_up() -> None:
     """Otherwise each would wait for the other: the first for the place, and the second for the result of the first."""
     one = (JobSemaphore("one"),)
     after = replace(UNIT, name="after", dependencies=(JobDependency("first"),), semaphores=one)
@@ -277,7 +277,7 @@ def test_one_that_depends_on_what_waits_for_its_place_is_given_up() -> None:
     assert set(ran(play, "B")) == {"first", "unit"}
 
 
-def test_one_that_needs_what_waits_for_its_place_ahead_is_given_up() -> None:
+def test_a_carried_build_that_requires_one_ahead_waiting_for_its_semaphore_is_given_up() -> None:
     one = (JobSemaphore("one"),)
     make = FrozenJob(name="make", provides=("image",), semaphores=one)
     use = replace(UNIT, name="use", requires=("image",), semaphores=one)

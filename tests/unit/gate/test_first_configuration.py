@@ -29,7 +29,7 @@ def test_it_is_checked_with_the_jobs_that_it_brings() -> None:
     assert play.ended == {"A": "SUCCESS"} and play.reports[-1].work.note.startswith("Build succeeded")
 
 
-def test_it_lands() -> None:
+def test_a_change_that_adds_the_first_configuration_lands() -> None:
     play = absent()
     play.propose(play.change("A", files=("zuul.yaml",)))
     play.approve("A")

@@ -146,7 +146,7 @@ def test_what_the_forge_would_not_merge_is_not_tested(details: dict[str, Any], w
     assert play.queue == [] and why in play.reports[0].work.note
 
 
-def test_what_nobody_knows_yet_keeps_nobody_out() -> None:
+def test_unknown_facts_about_a_change_do_not_keep_it_out() -> None:
     play, change = hub({}), pull("A")
     deliver(play, change, LABELED, mergeable=None, draft=None, rules=None)
     assert play.queue == ["A"]

@@ -124,7 +124,7 @@ MATTERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", MATTERS.values(), ids=MATTERS)
-def test_it_is_another_one_with(what: dict[str, Any]) -> None:
+def test_the_digest_differs_with_any_other_input(what: dict[str, Any]) -> None:
     assert digest() and digest(**what) not in ("", digest())
 
 
@@ -144,7 +144,7 @@ IDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", IDS.values(), ids=IDS)
-def test_it_is_the_same_with_other_ids(what: dict[str, Any]) -> None:
+def test_the_digest_does_not_depend_on_ids(what: dict[str, Any]) -> None:
     assert digest(**what) == digest() != ""
 
 
@@ -164,7 +164,7 @@ UNKNOWN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", UNKNOWN.values(), ids=UNKNOWN)
-def test_there_is_none_with(what: dict[str, Any]) -> None:
+def test_some_inputs_give_no_digest(what: dict[str, Any]) -> None:
     assert digest(**what) == ""
 
 

@@ -43,7 +43,7 @@ def test_a_failure_beside_it_lets_it_go_on_too() -> None:
     assert play.ended == {"A": "FAILURE"}
 
 
-def test_nobody_depends_on_it() -> None:
+def test_a_paused_build_without_dependents_is_resumed_at_once() -> None:
     play = served()
     play.pauses("A", "serves")
     assert play.resumed == ["serves"]

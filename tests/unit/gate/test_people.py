@@ -78,7 +78,7 @@ def test_what_is_taken_back_at_any_time_counts_no_more() -> None:
 
 
 @pytest.mark.parametrize("of", [["Grace"], "grace", ["tony", "GRACE"]])
-def test_only_the_named_count(of: Any) -> None:
+def test_only_approvals_of_the_named_people_count(of: Any) -> None:
     play = play_of(count=1, of=of)
     play.says("A", "heinz")
     assert play.queue == []

@@ -217,7 +217,7 @@ def test_those_behind_wait_for_a_job_that_delays_them() -> None:
     assert ("C", "build") in made.builds
 
 
-def test_nobody_waits_for_one_that_fails() -> None:
+def test_a_failed_job_no_longer_delays_the_changes_behind() -> None:
     made = Play(FrozenJob(name="build", hold_following_changes=True))
     made.approve("A", "B")
     made.merges()

@@ -278,7 +278,7 @@ def test_enqueue_and_dequeue_by_hand() -> None:
     assert play.queue == [] and play.merging == {}
 
 
-def test_what_is_taken_out_as_what_one_event_enqueued_is_no_later_item() -> None:
+def test_dequeuing_the_item_of_one_event_does_not_affect_a_later_item() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.act(Enqueue(play.change("A"), "first", unapproved=True))
@@ -291,7 +291,7 @@ def test_what_is_taken_out_as_what_one_event_enqueued_is_no_later_item() -> None
     assert play.queue == ["A"]
 
 
-def test_what_was_enqueued_unapproved_is_so_as_that_patchset_alone() -> None:
+def test_permission_to_enqueue_unapproved_is_for_one_patchset() -> None:
     play = Play()
     play.propose(play.change("A"))
     old = play.change("A")

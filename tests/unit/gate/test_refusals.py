@@ -169,7 +169,7 @@ SET_BY_US = ForgeEvent("pull_request", "labeled", added=("tested",))
         (ForgeEvent("pull_request", "comment", ForgeAccount("eve", permission="none"), ("x",)), EventKind.STIRRED),
     ],
 )
-def test_nobody_is_nagged_who_tried_nothing(happening: ForgeEvent, kind: EventKind) -> None:
+def test_no_refusal_is_reported_unless_somebody_tried_to_enqueue(happening: ForgeEvent, kind: EventKind) -> None:
     """A push, statuses of programs, Headgate's own actions, and people without write access."""
     play = hub()
     tested = {"success": {"hub": ({"label": "tested"},)}}

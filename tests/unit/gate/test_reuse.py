@@ -66,7 +66,7 @@ def test_a_reset_because_of_another_repository_changes_nothing() -> None:
     assert f"- unit http://h/t/t/build/{old.id} : SUCCESS (reused build {old.id})" in play.messages["B"]
 
 
-def test_one_that_is_given_that_repository_is_run_again() -> None:
+def test_a_build_that_receives_the_changed_repository_is_repeated() -> None:
     play = behind_a_failure(UNIT, BOTH)
     play.merges()
     assert play.ran("B") == ["both"]
@@ -226,7 +226,7 @@ def test_a_build_stands_for_others_only_if_all_of_it_is_known(other: dict[str, o
     assert lasting(PASSED) and not lasting(replace(PASSED, **other))  # type: ignore[arg-type]  # members of several types
 
 
-def test_one_that_was_reused_names_the_build_that_ran() -> None:
+def test_a_reused_build_names_the_build_that_ran() -> None:
     play = behind_a_failure(UNIT)
     (old,) = play.known.values()
     play.approve("C")

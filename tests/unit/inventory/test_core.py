@@ -254,7 +254,7 @@ def test_the_first_definition_of_the_original_knows_plain_keys_alone() -> None:
             schema.check(an_object(type="runm.provider", project="", properties=properties))
 
 
-def test_both_drafts_are_known() -> None:
+def test_schemas_of_both_drafts_are_supported() -> None:
     site = "json-schema.org"
     seventh = f'"$schema": "http://{site}/draft-07/schema#", "properties": {{"tags": {{"items": [{{"const": "a"}}]}}}}'
     tags = '{"tags": {"prefixItems": [{"const": "a"}]}}'

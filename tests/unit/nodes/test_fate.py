@@ -39,7 +39,7 @@ def test_a_machine_is_used_once_and_its_build_is_forgotten() -> None:
     assert fate(machine("in-use", "r"), requests="r").state == "in-use"
 
 
-def test_one_that_is_reused_is_looked_at_again_unless_it_is_too_old_or_of_something_else() -> None:
+def test_a_reusable_machine_is_probed_again_unless_it_is_too_old_or_of_another_definition() -> None:
     assert fate(machine("in-use", "r", reuse=True)).state == "building"
     assert fate(machine("in-use", "r", **{"reuse": True, "max-age": 100})).state == "used"
     assert fate(machine("in-use", "r", reuse=True), digest="other").state == "used"
@@ -83,7 +83,7 @@ def test_what_somebody_held_goes_after_its_time() -> None:
     assert fate(machine("hold")).state == "hold"
 
 
-def test_what_is_nobodys_goes_when_it_is_old_or_nobody_could_want_it() -> None:
+def test_an_unassigned_machine_is_removed_when_it_is_old_or_outdated() -> None:
     assert fate(machine("ready", **{"max-ready-age": 50})).state == "outdated"
     assert fate(machine("ready", **{"max-ready-age": 51})).state == "ready"
     assert fate(machine("building", **{"max-ready-age": 50})).state == "building"

@@ -34,7 +34,7 @@ def lacking(several: list[FlatProvider], *nodes: MadeNode, label: str = "") -> l
     return [make.provider.name for _, make in pools(several, *nodes, label=label).lacking()]
 
 
-def test_what_is_lacking_is_made_at_the_first_provider_that_has_room() -> None:
+def test_missing_ready_machines_are_made_at_the_first_provider_with_room() -> None:
     two = with_min_ready([provider("a", "small", instances=2), provider("b", "small")], 3)
     assert lacking(two) == ["a", "a", "b"]
     assert lacking(two, node("x", "b", "small"), node("y", "a", "small", "in-use", request="o")) == ["a", "b"]

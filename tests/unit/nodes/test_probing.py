@@ -84,7 +84,7 @@ async def test_people_wait_for_it_as_well(site: Site) -> None:
 
 
 @on_site
-async def test_one_answer_that_is_lost_means_nothing(site: Site) -> None:
+async def test_missed_probes_below_the_limit_do_not_make_a_machine_unwell(site: Site) -> None:
     await site.machine("a", image="debian")
     await asyncio.sleep(1)
     since = (await HealthMonitor(site.inventory).of(ROOT, _uuid("a")))[1]
@@ -98,7 +98,7 @@ async def test_one_answer_that_is_lost_means_nothing(site: Site) -> None:
 
 
 @on_site
-async def test_what_could_not_be_prepared_is_not_mended_by_an_answer(site: Site) -> None:
+async def test_a_machine_that_could_not_be_prepared_stays_unwell_although_it_answers(site: Site) -> None:
     await site.machine("a", image="debian")
     healths = HealthMonitor(site.inventory)
     for _ in range(3):

@@ -69,7 +69,7 @@ def half(place: str = "a", **more: Any) -> MadeNode:
     return node("x", place, "small", request="r", node="n0", tenant="t", project="red", **more)
 
 
-def test_it_is_counted_what_who_waits_for_room_of_others_has_or_could_have() -> None:
+def test_machines_that_a_waiting_request_has_or_could_have_are_counted() -> None:
     one, wanted = [provider("a", "small")], request("r", *["small"] * 3)
     for nodes, held in (((half(),), 1), ((node("y", "a", "small"),), 1), ((), 0)):
         found = serve(shared(one, *nodes), wanted)
@@ -83,7 +83,7 @@ def test_it_is_counted_what_who_waits_for_room_of_others_has_or_could_have() -> 
     assert serve(replace(closed, full=lambda _: False), wanted) == Later("provider a: its cloud has no room")
 
 
-def test_what_is_given_back_goes_unless_somebody_has_all_of_its_machines_with_it() -> None:
+def test_a_returned_machine_is_removed_unless_it_completes_another_request() -> None:
     choosing = Choosing(shared([provider("a", "small")], half()))
     assert choosing.serve(request("r", "small", "small"), PAUSED) == Later("later")
     ((was, after),) = choosing.returned()

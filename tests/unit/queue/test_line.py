@@ -53,7 +53,7 @@ async def test_one_application_does_not_take_all_places_nor_all_memory() -> None
     assert found == posts.WAITING_MAX
 
 
-async def test_what_is_alone_is_alone_and_waits_for_one_group_at_most() -> None:
+async def test_a_write_that_must_be_alone_is_a_group_of_its_own_and_waits_for_one_at_most() -> None:
     waiting = GroupLine()
     first, single, last = write(), write(), write()
     single.alone = True

@@ -62,7 +62,7 @@ def test_every_form_of_last_is_read(text: str, ticks: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0.0", "0"])
-def test_nothing_done_yet_in_every_form(text: str) -> None:
+def test_every_form_of_no_progress_means_the_start(text: str) -> None:
     assert parse_last(text) == START
 
 

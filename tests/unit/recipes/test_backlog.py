@@ -130,7 +130,7 @@ def test_a_flood_delays_the_first_of_another_by_one_place() -> None:
     assert flood == [f"t.flood.{n}" for n in range(50)], "its own are in order, and none is forgotten"
 
 
-def test_what_is_urgent_goes_first_whoever_has_what() -> None:
+def test_urgent_requests_go_first_whichever_project_they_belong_to() -> None:
     calm = _submitted({("t", "quiet"): 1})
     urgent = [Request(f"urgent{n}", 100, meta={"tenant": "u", "project": "flood"}) for n in range(20)]
     assert _order([*calm, *urgent])[-1] == "t.quiet.0"

@@ -70,7 +70,7 @@ def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
     assert places.index("/report") < queue < places.index("/event")
 
 
-def test_what_was_only_looked_up_is_new_to_its_connection() -> None:
+def test_a_change_that_was_only_looked_up_is_new_to_its_connection() -> None:
     seen, looked_up = (ChangeState(Change("hub", "p", "master", commit=c, number=c), looked_up=c == "2") for c in "12")
 
     class Both(ChangeStates):

@@ -118,7 +118,7 @@ def test_a_process_that_does_not_know_the_new_format_ends(two_known: None) -> No
     virtual(main)
 
 
-def test_what_is_about_to_come_is_taken_back_for_who_was_there_before(two_known: None) -> None:
+def test_an_announced_format_is_withdrawn_while_an_older_process_runs(two_known: None) -> None:
     async def main(simulated: SimulatedMachines) -> None:
         async with simulated.process("executor", 1) as old:
             await old.store.commit([], [PLACE.put(Formats(1, 2))])  # by a scheduler that has died since

@@ -113,7 +113,7 @@ def test_a_build_older_than_the_stored_logs_is_not_reused() -> None:
     looked(History({"new": a_build("b1"), "old": a_build("b2", end_ms=NOW_MS - 3 * DAY_MS)}), body)
 
 
-def test_what_is_older_than_a_key_of_its_secrets_stands_for_nothing() -> None:
+def test_a_build_older_than_a_key_of_its_secrets_is_not_reused() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
         started_ms = NOW_MS - 2 * DAY_MS
 

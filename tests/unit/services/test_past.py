@@ -140,7 +140,7 @@ def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> N
     assert len(history.queries) == 4
 
 
-def test_of_what_was_never_tested_nothing_is_known() -> None:
+def test_a_change_that_was_never_tested_has_no_artifacts_in_the_history() -> None:
     async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         assert await answer(past) == ([], [])
 

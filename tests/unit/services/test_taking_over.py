@@ -237,7 +237,7 @@ def test_on_another_store_pushes_are_followed() -> None:
 USED = "- job: {name: used, run: x}\n"
 
 
-def test_what_another_tenant_read_of_a_broken_push_takes_nothing_away_from_who_was_not_there() -> None:
+def test_a_broken_push_that_one_tenant_has_read_does_not_break_the_layout_of_another() -> None:
     """The files of the layout stay stored until the layout uses others."""
 
     async def play(gate: Gate) -> None:
@@ -279,7 +279,7 @@ class Observed(Store):
         return written
 
 
-def test_what_it_was_is_in_force_wherever_who_reads_it_anew_dies() -> None:
+def test_the_former_configuration_stays_in_force_at_whichever_commit_a_reader_dies() -> None:
     async def play(gate: Gate) -> None:
         tenant = parse_tenants(TENANTS, "tenants.yaml", {"local": Connection("local", "git")})["one"]
 

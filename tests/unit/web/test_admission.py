@@ -52,7 +52,7 @@ def gone(transports: list[asyncio.Transport]) -> list[bool]:
     return [cast(Any, one).aborted for one in transports]  # as above
 
 
-def test_one_peer_has_half_of_the_places_and_gives_way_to_itself() -> None:
+def test_one_peer_has_at_most_half_of_the_places_and_loses_its_own_connections() -> None:
     admission = ConnectionAdmission(lambda: 0.0, connections_max=8)
     mine = [line() for _ in range(6)]
     for one in mine:

@@ -197,7 +197,7 @@ async def test_refusals_are_reported_in_the_words_of_gerrit(
 
 
 @pytest.mark.long
-async def test_what_is_meant_for_another_branch_by_now_does_not_land_there(
+async def test_a_change_that_was_moved_to_another_branch_does_not_land(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge, tested: Trial
 ) -> None:
     gerrit, change = await forge(), clone.proposes({"a": "1\n"})

@@ -38,7 +38,7 @@ async def open_for(server: Server, people: ReviewingPeople, number: int) -> tupl
 
 
 @pytest.mark.long
-async def test_it_says_where_something_is_new(
+async def test_the_stream_names_the_projects_refs_and_changes_that_moved(
     people: ReviewingPeople, project: str, clone: Clone, past_review: Clone, server: Callable[..., Server]
 ) -> None:
     change = clone.proposes({"a": "1\n"})

@@ -208,7 +208,7 @@ def test_jobs_and_dependencies_that_only_one_side_has(compare):
     assert differences(compare(answers)[0]) == [("docs.dependencies", ["unit"], ["unit (soft)"])]
 
 
-def test_what_one_side_cannot_freeze(compare):
+def test_a_graph_that_one_side_cannot_freeze_is_a_difference(compare):
     """If both servers have it, there is no difference; if only one has it, it is reported."""
     broken = APP.replace("run: docs.yaml, ", "")
     assert differences(compare({**ANSWERS, JOBS: 500}, app=broken)[0]) == []
@@ -352,7 +352,7 @@ def test_what_only_the_server_reads_is_reported(compare):
     assert whys[0] == "the server reads this branch, but the branch does not exist here" and "hub/lib" in whys[2]
 
 
-def test_nothing_to_compare_is_no_good_news(compare, offline):
+def test_a_comparison_of_nothing_is_an_error(compare, offline):
     with pytest.raises(UserError, match="none of the selected projects has a branch old"):
         compare(ANSWERS, only=Only((), ("old",)))
     done = offline().run("check", "--branch", "master")

@@ -110,7 +110,7 @@ def test_a_file_of_no_tenant_is_checked_for_its_form(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.heavy
-def test_an_editor_is_served(offline):
+def test_the_language_server_answers_an_editor(offline):
     """The real program, spoken to as editors do; columns are UTF-16."""
     made = offline()
     path = made.repos / "hub/app/zuul.yaml"
