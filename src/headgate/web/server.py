@@ -277,6 +277,8 @@ def _configured(app: Any) -> uvicorn.Config:  # ASGI
         # Otherwise peers could claim any address in a header and evade the limits per peer.
         proxy_headers=False,
         server_header=False,
+        # The default replaces the handlers of the process, and writes lines of another format.
+        log_config=None,
         log_level="warning",
         timeout_keep_alive=connections.IDLE_MAX_S,
         timeout_graceful_shutdown=1,
