@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import logging.handlers
 import os
 import signal
 import sys
@@ -34,6 +35,9 @@ BUSY = 4
 """Load per processor above which the demo prints the load with its times. The jobs that run one by one mostly sleep,
 so other programs delay the gate more than they delay these."""
 
+held_back = logging.handlers.MemoryHandler(capacity=100, flushLevel=logging.ERROR)
+"""Warnings of the executor, mostly about what this machine lacks to isolate jobs, until the story has been told."""
+
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Continue to serve the pages afterwards, until interrupted.")
@@ -59,6 +63,11 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
     if directory is not None:
         _check_empty(directory)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if not verbose and story == "gate":
+        held_back.setTarget(logging.root.handlers[0])
+        executor = logging.getLogger("headgate.executor")
+        executor.addHandler(held_back)
+        executor.propagate = False
     # Builds that were just stopped may still write a file or two while the directory is removed.
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
         # Programs run in directories of their own, where a relative path would name something else.
@@ -118,6 +127,7 @@ async def _gate(
                 terminal.print()
                 terminal.print("The demo was interrupted.")
                 return INTERRUPTED
+            held_back.flush()
             if keep:
                 for line in venue.next_steps():
                     terminal.print(line)
