@@ -68,7 +68,7 @@ def test_the_recording_shows_what_a_run_prints_on_one_screen_even_without_a_sand
     printed = [line for line in text.splitlines() if not line.startswith("WARNING")]
     assert normal(printed) == normal(recorded())
     assert len(printed) <= LINES_MAX and max(map(len, printed)) <= COLUMNS_MAX
-    story, warning, _ = text.partition("WARNING headgate.executor: Jobs run without a sandbox: the program bwrap is not")
+    story, warning, _ = text.partition("WARNING headgate.executor: Jobs run without a sandbox: the program bwrap")
     assert warning and story.endswith("The heads pass all tests together.\n"), text
 
 
