@@ -98,3 +98,28 @@ def test_malformed_notes_prevent_no_landing(tmp_path: Path) -> None:
             point(bare, notes, notes_object)
             arena.neighbours_land()
             assert run_git("cat-file", "-t", notes, at=bare) == "commit"
+
+
+@pytest.mark.long
+def test_directories_in_place_of_a_note_prevent_no_landing(tmp_path: Path) -> None:
+    with Arena(tmp_path) as arena:
+        (project, _) = NEIGHBOURS
+        bare, commit = arena.repositories.hub / project, arena.propose(project, "buried", {"buried": "x\n"})
+        deepest = put(bare, "tree", tree_of((b"100644", b"x", put(bare, "blob", b"no note\n"))))
+        for at in range(len(commit) - 2, -1, -2):
+            deepest = put(bare, "tree", tree_of((b"40000", commit[at : at + 2].encode(), deepest)))
+        run_git("update-ref", "refs/notes/headgate", put(bare, "commit", commit_of(deepest, ())), at=bare)
+        arena.approve(project, "buried")
+        arena.note_section(project, commit, "gate")
+        assert arena.landed(project, "buried")
+        arena.neighbours_land()
+
+
+@pytest.mark.long
+def test_a_ref_below_the_notes_prevents_no_landing(tmp_path: Path) -> None:
+    with Arena(tmp_path) as arena:
+        for project in NEIGHBOURS:
+            in_the_way = f"{arena.repositories.head(project)}:refs/notes/headgate/x"
+            run_git("push", "-q", "origin", in_the_way, at=arena.repositories.work(project))
+        arena.neighbours_land()
+        assert "lands without a note: refs/notes/headgate/x keeps refs/notes/headgate from being created" in arena.log

@@ -56,6 +56,17 @@ def test_what_headgate_takes_is_let_in_and_may_go(work: Path, name: str) -> None
     run_git("push", "-q", "origin", "HEAD:refs/heads/other", "HEAD:refs/notes/headgate", at=work)
 
 
+@pytest.mark.parametrize("notes", ["headgate", "headgate-review"])
+def test_what_would_keep_notes_from_being_written_is_refused_and_may_go(
+    work: Path, repositories: Repositories, notes: str
+) -> None:
+    ref = f"refs/notes/{notes}/x"
+    with pytest.raises(RuntimeError, match="no notes could be written any more; push other notes to refs/notes/<name>"):
+        run_git("push", "-q", "origin", f"HEAD:{ref}", at=work)
+    run_git("update-ref", ref, "refs/heads/master", at=repositories.hub / "code")
+    run_git("push", "-q", "origin", f":{ref}", at=work)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_refs_that_would_block_others_are_refused_with_a_reason(work: Path, name: str) -> None:
     for kind in ("for", "approved"):

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import pygit2
 
-from headgate.adapters.git.command import GitError, GitImpossible
+from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
 from headgate.adapters.git.mirror import COMMIT_MAX_BYTES, MirrorRepository
-from headgate.adapters.git.objects import too_wide
+from headgate.adapters.git.objects import parts, too_wide
 
 log = logging.getLogger("headgate.git")
 
@@ -31,10 +31,44 @@ NOTE_MAX_BYTES = 2 * 2**20
 LINE_MAX_BYTES = 64_000
 READ_MAX_BYTES = 4 * 2**20
 """Size of one answer."""
+_SPOILT = re.compile(
+    r"not a (tree|commit)|bad tree object|too-short tree object|empty filename in tree|Failed to traverse parents"
+    r"|(?:unable to|[Cc]ould not) read [0-9a-f]{40}"
+)
+"""Reasons why a git server cannot send notes: their objects are damaged, missing or of the wrong type."""
 
 
 class NotesMoved(GitError):
-    """Report that the notes that were listed can no longer be fetched."""
+    """Report that the notes that were listed are no longer at their ref."""
+
+
+class NotesUnread(RemoteError):
+    """Report that the remote lists notes but does not send them; a later attempt may succeed."""
+
+
+class NotesImpossible(GitImpossible):
+    """Report notes that cannot be read or written until somebody deletes a ref."""
+
+    def __init__(self, why: str, ref: str) -> None:
+        super().__init__(("notes",), 1, f"{why}; delete this ref: git push REMOTE :{ref}")
+
+
+UNWRITABLE = (NotesUnread, NotesImpossible)
+"""Errors that keep a note from being written, but no change from landing."""
+
+
+def names_of(ref: str) -> tuple[str, ...]:
+    """Return the names to list for the notes at `ref`: its own, and those that keep it from being created."""
+    return ref, f"{ref}/"
+
+
+def notes_at(refs: Mapping[str, str], ref: str) -> str:
+    """Return the commit of the notes at `ref`, from refs with these names; empty if there are none. Raise
+    NotesImpossible if another ref keeps them from being written."""
+    in_the_way = sorted(other for other in refs if other.startswith(f"{ref}/"))
+    if ref not in refs and in_the_way:
+        raise NotesImpossible(f"{in_the_way[0]} keeps {ref} from being created", in_the_way[0])
+    return refs.get(ref, "")
 
 
 def landed_line(branch: str, commit: str) -> str:
@@ -53,7 +87,7 @@ async def annotate(
 ) -> str:
     """Return the notes at `notes` (empty: there are none) with this section added to the commit's note, which ends with
     the line `landed`; `notes` if nothing changed. Raise GitError, OSError."""
-    await _bring(mirror, NOTES, notes)
+    notes = await _bring(mirror, NOTES, notes)
     # The author of a change can influence its report, so escape lines that only Headgate may write.
     escaped = _OURS.sub("  ", text.strip())
     section = f"{escaped}\n\n{landed}" if landed else escaped
@@ -61,8 +95,12 @@ async def annotate(
 
 
 async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -> dict[str, str]:
-    """Return commit -> its note among those at `notes`, for the commits that have one. Raise GitError, OSError."""
-    await _bring(mirror, NOTES, notes)
+    """Return commit -> its note among those at `notes`, for the commits that have one; none if the notes remain
+    impossible to fetch. Raise GitError, OSError."""
+    try:
+        notes = await _bring(mirror, NOTES, notes)
+    except NotesImpossible:
+        return {}
 
     def found() -> dict[str, str]:
         tree = tree_of(mirror, notes)
@@ -71,9 +109,21 @@ async def read(mirror: MirrorRepository, notes: str, commits: Collection[str]) -
     return await asyncio.to_thread(found)
 
 
-async def _bring(mirror: MirrorRepository, ref: str, notes: str) -> None:
-    if notes and await mirror.bring({ref: notes}):
+async def _bring(mirror: MirrorRepository, ref: str, notes: str) -> str:
+    """Fetch the notes, and return them; return an empty string if they have been damaged at the remote for a while, and
+    may be replaced. Raise GitError, OSError."""
+    if not notes or not await mirror.bring({ref: notes}):
+        return notes
+    why = mirror.refusals.why(notes)
+    if not why:
         raise NotesMoved(("fetch",), 1, f"{ref} of {mirror.remote.url} moved while they were read")
+    text = f"{ref} of {mirror.remote.url}, {notes}, cannot be fetched: {why}"
+    if not mirror.refusals.is_sure(notes):
+        raise NotesUnread(("fetch",), 1, text)
+    if not _SPOILT.search(why):
+        raise NotesImpossible(text, ref)
+    log.warning("%s: the notes at %s are damaged, and are replaced: %s", mirror.remote.url, notes, why)
+    return ""
 
 
 def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
@@ -90,20 +140,45 @@ def tree_of(mirror: MirrorRepository, notes: str) -> pygit2.Tree | None:
 
 
 def _has_no_notes(mirror: MirrorRepository, notes: str) -> bool:
-    """Return whether the object is here, and is no commit of notes that git or Headgate would write."""
+    """Return whether the object, which could not be read as notes, is intact: then it has none."""
     odb = mirror.repository.odb
     try:
         kind, size = odb.read_header(notes)
-        is_commit = kind == pygit2.enums.ObjectType.COMMIT and size <= COMMIT_MAX_BYTES
-        return not is_commit or bool(too_wide(odb, mirror.parts(notes).tree))
-    except (KeyError, ValueError, OSError, pygit2.GitError, GitError):
+        if kind != pygit2.enums.ObjectType.COMMIT or size > COMMIT_MAX_BYTES:
+            return True
+        _check_intact(odb, parts(odb.read(notes)[1]).tree)
+    except (KeyError, OSError, pygit2.GitError):
         return False
+    except ValueError:
+        pass  # the commit names no tree
+    return True
+
+
+def _check_intact(odb: pygit2.Odb, tree: pygit2.Oid | str) -> None:
+    """Check an object that could not be read as a directory: if it is intact, it is something else, or a directory that
+    neither git nor Headgate would write. Raise KeyError, OSError, pygit2.GitError if it is not."""
+    if not too_wide(odb, tree):
+        odb.read(tree)  # the library compares the content with the id
+
+
+def _below(repository: pygit2.Repository, tree: pygit2.Tree | None, name: str) -> pygit2.Tree | None:
+    """Return a directory of notes; None if there is none, or if it cannot contain notes. Raise KeyError, OSError,
+    pygit2.GitError."""
+    entry = tree[name] if tree is not None and name in tree else None
+    if not isinstance(entry, pygit2.Tree) or too_wide(repository.odb, entry.id):
+        return None
+    try:
+        found = repository[entry.id]
+    except (pygit2.GitError, ValueError):
+        _check_intact(repository.odb, entry.id)
+        return None
+    return found if isinstance(found, pygit2.Tree) else None
 
 
 def _read(mirror: MirrorRepository, tree: pygit2.Tree | None, commit: str) -> str:
     """Return the note of a commit, without parts that are too large. Raise KeyError, pygit2.GitError."""
-    blobs = [] if tree is None else [blob for blob in _blobs(tree, commit) if _size(mirror, blob) <= NOTE_MAX_BYTES]
-    return "\n".join(blob.data.decode(errors="replace") for blob in blobs)
+    blobs = () if tree is None else _blobs(mirror.repository, tree, commit)
+    return "\n".join(blob.data.decode(errors="replace") for blob in blobs if _size(mirror, blob) <= NOTE_MAX_BYTES)
 
 
 def _size(mirror: MirrorRepository, blob: pygit2.Blob) -> int:
@@ -111,13 +186,14 @@ def _size(mirror: MirrorRepository, blob: pygit2.Blob) -> int:
     return int(mirror.repository.odb.read_header(blob.id)[1])
 
 
-def _blobs(tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
+def _blobs(repository: pygit2.Repository, tree: pygit2.Tree, rest: str) -> Iterator[pygit2.Blob]:
     """Yield the notes of a commit. A note's path is the commit's id, in which each leading pair of digits may be a
     directory, to any depth; `rest` is the part of the id below `tree`."""
     if rest in tree and isinstance(blob := tree[rest], pygit2.Blob):
         yield blob
-    if rest[:2] in tree and isinstance(below := tree[rest[:2]], pygit2.Tree):
-        yield from _blobs(below, rest[2:])
+    # The last pair of digits names the note itself, whatever lies below a directory of that name.
+    if len(rest) > 2 and (below := _below(repository, tree, rest[:2])) is not None:
+        yield from _blobs(repository, below, rest[2:])
 
 
 def _annotate(mirror: MirrorRepository, commit: str, pipeline: str, text: str, notes: str) -> str:
@@ -140,12 +216,10 @@ def with_note(
     # A note may be at this level since before the directories existed; git would concatenate two notes of one commit.
     if tree is not None and rest in tree:
         builder.remove(rest)
-    name = rest[:2]
-    below = tree[name] if tree is not None and name in tree else None
-    within = below if isinstance(below, pygit2.Tree) else None
+    within = _below(repository, tree, rest[:2]) if len(rest) > 2 else None
     if within is not None or top:
         deeper = with_note(repository, within, rest[2:], blob, top=False)
-        builder.insert(name, deeper, pygit2.enums.FileMode.TREE)
+        builder.insert(rest[:2], deeper, pygit2.enums.FileMode.TREE)
     else:
         builder.insert(rest, blob, pygit2.enums.FileMode.BLOB)
     return builder.write()
@@ -166,7 +240,7 @@ async def read_remarks(
     mirror: MirrorRepository, notes: str, commits: Collection[str]
 ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
     """Return commit -> its lines, and commits whose note is too large.  Raise GitError, OSError."""
-    await _bring(mirror, REVIEW_NOTES, notes)
+    notes = await _bring(mirror, REVIEW_NOTES, notes)
     return await asyncio.to_thread(_read_remarks, mirror, notes, commits)
 
 
@@ -178,7 +252,7 @@ def _read_remarks(
         return {}, ()
     for commit in commits:
         lines = dict[str, None]()
-        for blob in _blobs(tree, commit):
+        for blob in _blobs(mirror.repository, tree, commit):
             size = _size(mirror, blob)
             if size > min(left, NOTE_MAX_BYTES):
                 unread.append(commit)
@@ -196,7 +270,7 @@ def _lines(data: bytes) -> list[str]:
 
 async def with_remark(mirror: MirrorRepository, notes: str, commit: str, line: str) -> str:
     """Return the notes with one more line on a commit; unchanged if the line exists.  Raise GitError, OSError."""
-    await _bring(mirror, REVIEW_NOTES, notes)
+    notes = await _bring(mirror, REVIEW_NOTES, notes)
     return await asyncio.to_thread(_with_remark, mirror, notes, commit, line)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from headgate.adapters.git.command import GitImpossible, GitLimits, RemoteError
 from headgate.adapters.git.mirror import MirrorRepository
-from headgate.adapters.git.notes import NOTES, NotesMoved, annotate, landed_line
+from headgate.adapters.git.notes import NOTES, UNWRITABLE, NotesMoved, annotate, landed_line, names_of, notes_at
 from headgate.adapters.git.poll.names import APPROVALS, FOR, VETOES, statement_of
 from headgate.base.errors import RepositoryError
 from headgate.gate.state.change import Change
@@ -99,7 +99,7 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
 
     async def once() -> bool:
         # Read the refs again at each attempt: a lost race means that something here has changed.
-        refs = await mirror.remote.refs(*branches, *change_refs, VETOES, NOTES)
+        refs = await mirror.remote.refs(*branches, *change_refs, VETOES, *names_of(NOTES))
         left = await _left(mirror, parts, refs)
         # This must follow `_left`: a push whose answer was lost must be reported as landed, even if the queue was
         # closed since.
@@ -114,7 +114,13 @@ async def land(mirror: MirrorRepository, work: LandRequest, expected: Mapping[st
         moves = [_Step(branch, refs[branch], branches[branch]) for branch in dict.fromkeys(map(_branch, left))]
         if any(step.seen != expected.get(step.ref) for step in moves):
             return True
-        notes = await _noted(mirror, parts, work.pipeline, refs.get(NOTES, ""))
+        try:
+            notes = await _noted(mirror, parts, work.pipeline, notes_at(refs, NOTES))
+        # Whoever may push notes must not be able to stop landings.
+        except UNWRITABLE as error:
+            changes = ", ".join(part.change.key for part in parts)
+            log.warning("%s: %s lands without a note: %s", mirror.remote.url, changes, error)
+            notes = refs.get(NOTES, "")
         # A ref that has moved since belongs to a new patchset, and stays.
         gone = [_Step(ref, commit, "") for ref, commit in change_refs.items() if refs.get(ref) == commit]
         try:
@@ -216,7 +222,7 @@ async def report(mirror: MirrorRepository, work: ReportRequest, commit: str, hea
     landed = landed_line(work.change.branch, work.landed) if work.landed else ""
 
     async def once() -> None:
-        notes = (await mirror.remote.refs(NOTES)).get(NOTES, "")
+        notes = notes_at(await mirror.remote.refs(*names_of(NOTES)), NOTES)
         await _push(mirror, [[_Step(NOTES, notes, await annotate(mirror, commit, heading, note, notes, landed))]])
 
     await _in_time(mirror, once)
@@ -233,13 +239,13 @@ async def say(
     `held` have their expected commits. Raise GitError, OSError."""
 
     async def once() -> None:
-        refs = await mirror.remote.refs(notes_ref, *words, *held)
+        refs = await mirror.remote.refs(*names_of(notes_ref), *words, *held)
         if any(refs.get(ref) != commit for ref, commit in held.items()):
             raise GitImpossible(
                 ("push",), 1, "another patchset was proposed in the meantime, or it was withdrawn; reload the page"
             )
         steps = [_Step(ref, refs.get(ref, ""), to) for ref, to in words.items()]
-        notes = refs.get(notes_ref, "")
+        notes = notes_at(refs, notes_ref)
         steps.append(_Step(notes_ref, notes, await noted(notes)))
         await _push(mirror, [steps], [_Step(ref, commit, commit) for ref, commit in held.items()])
 

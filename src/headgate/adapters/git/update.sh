@@ -1,5 +1,6 @@
 #!/bin/sh
-# Refuses refs below refs/for, refs/approved and refs/recheck that Headgate cannot take, or that would keep others from proposing.
+# Refuses refs below refs/for, refs/approved and refs/recheck that Headgate cannot take, or that would keep others from proposing,
+# and refs that would keep Headgate from writing notes.
 # Where `git config headgate.account` names whom Headgate pushes as, people approve and veto under their own names alone
 # (refs/approvals/<who>/<branch>/<topic>, refs/vetoes/…), and refs/proposers says who pushed a proposal.
 # Where `git config headgate.pages` is true, Headgate also approves for people who are logged in to its pages.
@@ -24,6 +25,10 @@ account=$(git config headgate.account) || account=
 case $ref in
     refs/notes/headgate | refs/notes/headgate-review)
         [ -z "$account" ] || [ "$me" = "$account" ] || no "what people are told and say is kept there; $account alone writes it"
+        exit 0
+        ;;
+    refs/notes/headgate/* | refs/notes/headgate-review/*)
+        case $new in *[!0]*) no "no notes could be written any more; push other notes to refs/notes/<name>" ;; esac
         exit 0
         ;;
     refs/for/* | refs/approved/* | refs/recheck/* | refs/approvals/* | refs/vetoes/* | refs/proposers/*) ;;
