@@ -99,7 +99,7 @@ def test_sqlite_is_as_the_model(tmp_path: Path) -> None:
     )
 
 
-async def test_what_was_there_is_there_when_opened_again(tmp_path: Path) -> None:
+async def test_a_reopened_store_has_all_entries_and_continues_its_numbers(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path / "s")
     await backend.commit([], [Put("/a/b", b"1"), Append("/q", b"2"), Append("/q", b"3")])
     await backend.commit([], [Put("/a", b"4"), Delete("/a/b")])
@@ -137,7 +137,7 @@ async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         await SqliteBackend.open(tmp_path / "s")
 
 
-async def test_what_could_not_be_opened_can_be_once_it_is_mended(tmp_path: Path) -> None:
+async def test_a_store_that_could_not_be_opened_can_be_opened_after_its_repair(tmp_path: Path) -> None:
     file = tmp_path / "s"
     file.write_bytes(b"this is not a database at all, it only looks large enough" * 100)
     with pytest.raises(Corrupt) as refused:
@@ -157,7 +157,7 @@ async def test_leases_of_an_earlier_life_are_gone(tmp_path: Path) -> None:
     await again.close()
 
 
-async def test_what_was_on_its_way_for_a_lease_goes_when_that_ends(tmp_path: Path) -> None:
+async def test_pending_writes_under_a_lease_are_deleted_when_it_ends(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path / "s")
     for revoked in (True, False):
         lease = await backend.grant(60)

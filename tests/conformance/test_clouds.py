@@ -228,7 +228,7 @@ async def test_a_cloud_that_is_broken_is_away_and_never_a_failed_node(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"<a/>", b"<a><b/></a>", b"\xff\x00"])
-async def test_an_answer_of_another_form_is_none(
+async def test_a_malformed_answer_of_a_cloud_counts_as_none(
     ground: Ground, driver: Cloud, wanted: MachineSpec, body: bytes
 ) -> None:
     ground.faults.always(answers(200, body))

@@ -355,7 +355,7 @@ def test_a_wrong_address_is_reported(url: str, message: str) -> None:
         parse(url)
 
 
-def test_files_that_are_none_are_named(tmp_path: Path) -> None:
+def test_unreadable_certificate_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"tls_ca=.*/missing cannot be read"):
         parse(f"etcd://h?tls_ca={tmp_path}/missing").tls()
 

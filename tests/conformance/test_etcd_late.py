@@ -135,7 +135,7 @@ async def test_without_its_fence_it_would_not(
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize(("kind", "late"), [(EtcdCommits, []), (Fenceless, [b"late"])])
-async def test_what_is_on_its_way_as_a_process_ends_is_void(
+async def test_requests_of_a_process_that_has_ended_have_no_late_effect(
     etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch, kind: type[EtcdCommits], late: list[bytes]
 ) -> None:
     """A late commit is in a network that nobody uses any more. It was sent before it was given up, and etcd performs
@@ -221,7 +221,7 @@ async def test_a_lease_is_renewed_at_another_server_when_one_is_silent(etcd_serv
         await backend.close()
 
 
-def test_patience_grows_with_each_silence_and_with_what_is_sent_and_goes_back() -> None:
+def test_patience_grows_with_each_silence_and_with_the_size_of_a_request_and_shrinks_again() -> None:
     patience, waited = Patience(), list[float]()
     for _ in range(5):
         waited.append(patience.limit_s(0, now_s=0.0))

@@ -92,7 +92,7 @@ async def test_speaking_plainly_to_a_port_of_tls_says_what_may_be_wrong(
         await closed(f"zookeeper://127.0.0.1:{strict_server.port}")
 
 
-async def test_files_that_are_none_are_named(open_server: ZooKeeper, tmp_path: Path) -> None:
+async def test_unreadable_certificate_files_are_named(open_server: ZooKeeper, tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("nothing")
     for file, message in (("ca", "not a file of certificates"), ("none", "not a file of certificates")):
         with pytest.raises(StoreError, match=message):

@@ -30,7 +30,7 @@ async def claimed(monkeypatch: pytest.MonkeyPatch, facts: Facts, changed: int) -
 
 
 @pytest.mark.parametrize("changed", [0, 1, BIRTHS_COUNT])
-async def test_what_is_known_is_looked_through_once_however_much_others_wrote(
+async def test_known_nodes_are_checked_once_however_much_others_wrote(
     monkeypatch: pytest.MonkeyPatch, changed: int
 ) -> None:
     facts, looked_at = Facts(), list[str]()

@@ -65,7 +65,7 @@ async def theirs(server: ZooKeeper, ours: ZooKeeperBackend) -> AsyncIterator[Zoo
     await backend.close()
 
 
-async def test_what_was_missed_is_found_without_reading_the_rest(
+async def test_missed_changes_are_found_without_reading_the_other_entries(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy
 ) -> None:
     body = b"x" * 5_000
@@ -217,7 +217,7 @@ async def test_a_task_that_is_cancelled_as_the_connection_comes_back_ends(
     assert asking.cancelled() or not cancelling, "it would go on with what it holds no more"
 
 
-async def test_what_comes_after_reading_and_before_all_is_in_order_again_is_shown(
+async def test_a_write_between_the_first_read_and_the_end_of_a_reconnection_is_shown(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is shown although nothing happens afterwards."""

@@ -168,7 +168,7 @@ def _quiet(output: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.sampled
-def test_what_may_pass_is_waited_for(tmp_path: Path, addresses: StoreAddresses) -> None:
+def test_processes_wait_for_a_store_that_may_come_back(tmp_path: Path, addresses: StoreAddresses) -> None:
     with ExitStack() as stack:
         waiting = [
             (_begun(stack, tmp_path / f"{number}", url, PROCESSES[number % len(PROCESSES)]), message)
@@ -193,7 +193,9 @@ async def _everything(url: str) -> Sequence[Entry]:
 
 
 @pytest.mark.long
-def test_what_will_not_pass_ends_it_and_nothing_is_written(tmp_path: Path, addresses: StoreAddresses) -> None:
+def test_a_store_that_cannot_be_used_ends_a_process_and_nothing_is_written(
+    tmp_path: Path, addresses: StoreAddresses
+) -> None:
     before = [asyncio.run(_everything(url)) for url in (addresses.newer, addresses.taken)]
     with ExitStack() as stack:
         begun = [

@@ -92,7 +92,7 @@ async def test_a_redirection_is_not_followed(tmp_path: Path) -> None:
         assert requests == ["/logs/x"]
 
 
-async def test_what_is_not_what_the_build_returned_is_thrown_away(tmp_path: Path) -> None:
+async def test_a_file_whose_digest_differs_from_that_of_the_build_is_deleted(tmp_path: Path) -> None:
     with served({"/x": (200, b"something else", {})}) as (url, _), pytest.raises(NoFile, match="its build returned"):
         await FetchedImages(tmp_path, [url], 10**6).fetch(f"{url}/x", digest(PLAIN))
     assert list(tmp_path.iterdir()) == []

@@ -115,7 +115,7 @@ BAD = """
 
 
 @pytest.mark.long
-async def test_what_a_playbook_says_at_the_socket_stops_nobody(tmp_path: Path, images: Images) -> None:
+async def test_malformed_requests_of_a_playbook_at_the_socket_stop_nobody(tmp_path: Path, images: Images) -> None:
     image = images.registry.put("team/tools", shell())
     bench = Bench(tmp_path, "container", images=images.supply)
     program = bench.script("program", "ls /run/headgate-container/commands || echo none for programs")

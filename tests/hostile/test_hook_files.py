@@ -64,7 +64,7 @@ def test_hooks_that_are_a_link_of_somebody_else_lead_nowhere(
     assert install(at).is_file() and len(list(elsewhere.iterdir())) == 1
 
 
-def test_what_is_there_and_is_no_file_is_not_waited_for(at: Path) -> None:
+def test_installing_a_hook_does_not_wait_for_a_fifo_in_its_place(at: Path) -> None:
     os.mkfifo(at / "hooks" / "update")
     with pytest.raises(UserError, match="already exists, and it is not Headgate's"):
         install_hook(at, "update", OURS)

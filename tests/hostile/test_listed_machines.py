@@ -42,7 +42,7 @@ def rack(project: str, *names: str) -> FlatProvider:
         "a lab.lab.example.com", "evil.com\n.lab.example.com", "desktop", "d\u0435sk", "localhost", "127.0.0.1", "::1",
     ],
 )  # fmt: skip
-def test_what_is_not_permitted_is_refused_however_it_is_written(host: str) -> None:
+def test_a_forbidden_address_is_refused_in_every_notation(host: str) -> None:
     why = HOSTS.refusal((OURS,), {"name": "innocent.lab.example.com", "host": host})
     assert host in why and "`hosts` of [connection rack]" in why, "what, where and what to do"
     assert HOSTS.refusal((OURS,), {"name": host}), "also where the name is the address"
@@ -51,13 +51,13 @@ def test_what_is_not_permitted_is_refused_however_it_is_written(host: str) -> No
 @pytest.mark.parametrize(
     "host", ["10.1.0.7", "::ffff:10.1.0.7", "2001:db8::7", "a.lab.example.com", "A.Lab.example.com.", "desk"]
 )
-def test_what_is_permitted_is_used(host: str) -> None:
+def test_a_permitted_address_is_used(host: str) -> None:
     assert not HOSTS.refusal((OURS,), {"name": "any", "host": host})
     assert not StaticPermits.read("rack", {}).refusal((THEIRS,), {"name": host}), "who says nothing permits all"
 
 
 @pytest.mark.parametrize("hosts", ["10.0.0.7/8", "10.0.0.0/64", "host:22", "me@host", "a,b", "-x"])
-def test_what_permits_nothing_that_there_is_is_an_error_of_the_settings(hosts: str) -> None:
+def test_a_pattern_that_permits_no_address_is_an_error_of_the_settings(hosts: str) -> None:
     with pytest.raises(UserError, match="hosts: "):
         connect(STATIC, CloudDriverOptions("rack", {"hosts": hosts}, Path()))
 
@@ -109,7 +109,7 @@ async def test_a_project_without_permission_gets_no_machine_but_the_reason(simul
 
 
 @simulated_machines
-async def test_what_is_permitted_no_more_goes(simulated: SimulatedMachines) -> None:
+async def test_a_machine_that_is_no_longer_permitted_is_removed(simulated: SimulatedMachines) -> None:
     await simulated.tell("t", rack(THEIRS, "h1"))
     await asyncio.sleep(60)
     assert [one.state for one in simulated.nodes()] == ["ready"]

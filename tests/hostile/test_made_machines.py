@@ -168,7 +168,9 @@ async def test_machines_that_never_go_keep_nobody_waiting(simulated: SimulatedMa
 
 
 @simulated_machines
-async def test_one_that_is_protected_keeps_no_other_from_going(simulated: SimulatedMachines) -> None:
+async def test_a_machine_that_cannot_be_deleted_does_not_prevent_deletion_of_others(
+    simulated: SimulatedMachines,
+) -> None:
     for place in ("a", "b"):
         await simulated.sky.advance(MachineSpec(place, {}, {}, {}, {}, {SYSTEM_TAG: OURS, NODE_TAG: place}), {})
     (first, second), simulated.sky.requested = simulated.sky.instances, []

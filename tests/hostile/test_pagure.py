@@ -30,7 +30,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Ground]:
         yield found
 
 
-async def test_what_strangers_say_starts_nothing_and_approves_nothing(here: Ground) -> None:
+async def test_comments_of_strangers_start_nothing_and_approve_nothing(here: Ground) -> None:
     """They copy every comment of authorised people; anybody may vote and flag there."""
     recheck = {"event": "pg_pull_request", "action": "comment", "comment": "recheck", "permission": "write"}
     liked = {"event": "pg_pull_request_review", "action": "thumbsup", "permission": "write"}

@@ -40,7 +40,7 @@ async def test_a_refused_write_is_recorded_once_with_caller_and_action(client: h
 
 
 @pytest.mark.long
-async def test_neither_strangers_nor_a_crowd_fill_the_list(client: httpx.AsyncClient) -> None:
+async def test_neither_strangers_nor_a_crowd_fill_the_list_of_refused_writes(client: httpx.AsyncClient) -> None:
     verbs = (
         "promote",
         "state",

@@ -232,7 +232,7 @@ async def test_a_proposer_cannot_approve_a_change_that_needs_the_approval_of_oth
 
 
 @pytest.mark.long
-async def test_nobody_speaks_in_anothers_name_whoever_may_push_notes(room: Room) -> None:
+async def test_people_who_may_push_notes_cannot_forge_remarks_of_others(room: Room) -> None:
     commit = await room.proposed("one", {"a": "1\n"})
     remark = (await room.say("remark", BOB, commit, text="mine", file="a", side="new", line=1)).json()
     (true,) = room.note(commit)

@@ -112,7 +112,7 @@ elif subprocess.run(["headgate-return", "--json", "/dev/stdin"], input=text, tex
 
 
 @pytest.mark.long
-def test_what_a_job_returns_is_that_build_s_affair(tmp_path: Path) -> None:
+def test_data_that_a_job_returns_affects_only_its_build(tmp_path: Path) -> None:
     """The command refuses it with a reason; written past the command it is that build's failure, without another
     attempt; the gate continues after a restart."""
     names = [f"{name}{way}" for name in RETURNED for way in ("", RAW)]

@@ -93,7 +93,7 @@ def test_no_cancellation_can_be_lost() -> None:
     assert not [name(path) for path in MODULES if "asyncio.wait_for(" in path.read_text()]
 
 
-def test_what_winds_down_is_cancelled_once() -> None:
+def test_only_one_module_cancels_a_task_that_gathers() -> None:
     """Cancelling a task that gathers cancels the gathered tasks again: `base.tasks.end` does not. Jobs of users may
     need it."""
 
@@ -177,7 +177,7 @@ def test_tasks_are_made_where_the_list_says() -> None:
 LEFT = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK", "NotImplemented" + "Error")
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_module_contains_a_reminder_for_later() -> None:
     words = re.compile(rf"\b({'|'.join(LEFT)})\b")
     assert not [name(p) for p in MODULES if words.search(p.read_text())]
 

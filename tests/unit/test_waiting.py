@@ -31,7 +31,7 @@ async def test_an_answer_may_have_to_be_awaited() -> None:
         await nothing_happens(answer, for_s=60, every_s=0)
 
 
-async def test_others_go_on_meanwhile() -> None:
+async def test_other_tasks_run_while_a_test_waits() -> None:
     done: list[str] = []
     asyncio.get_running_loop().call_soon(done.append, "x")
     assert await until("the other is done", lambda: done) == ["x"]
@@ -76,7 +76,7 @@ def test_nothing_is_looked_at_for_all_of_the_time_and_until_something_is_there()
         run_virtual(main(at_s=4.9))
 
 
-def test_what_is_slow_takes_its_time() -> None:
+def test_slow_takes_the_given_time() -> None:
     async def main() -> Any:
         await slow(3)
         return asyncio.get_running_loop().time()
@@ -84,7 +84,7 @@ def test_what_is_slow_takes_its_time() -> None:
     assert run_virtual(main()) == 3
 
 
-def test_any_moment_is_within_what_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_moments_are_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     took_s = list[float]()
     monkeypatch.setattr(time, "sleep", took_s.append)
     for seed in range(50):

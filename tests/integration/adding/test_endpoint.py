@@ -72,7 +72,7 @@ async def client(tmp_path: Path, repositories: Repositories) -> AsyncIterator[ht
     history.close()
 
 
-async def test_it_answers_with_its_shape_to_every_request(client: httpx.AsyncClient) -> None:
+async def test_the_endpoint_answers_in_its_shape(client: httpx.AsyncClient) -> None:
     assert (await client.get(f"{ROLL}/code")).json() == {"projects": ["code/api", "code/lib"], "more": False}
     assert (await client.get(f"{ROLL}/%00%2e%2e")).json() == {"projects": [], "more": False}
 

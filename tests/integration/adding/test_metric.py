@@ -26,7 +26,7 @@ def row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(docs, "GAUGES", rows)
 
 
-async def test_one_process_reports_it_as_the_store_has_it() -> None:
+async def test_one_process_reports_the_metric_from_the_store() -> None:
     backend, figures, map = MemoryBackend(), ProcessMetrics(), Map()
     mirror = Mirror(Store(backend), map.path)
     running = asyncio.ensure_future(mirror.run())

@@ -58,7 +58,7 @@ def settings(root: Path, section: str) -> Any:
     return read(root / "headgate.conf", {})
 
 
-async def test_it_is_made_of_its_section_and_has_an_outbox(tmp_path: Path) -> None:
+async def test_the_reporter_is_made_of_its_section_and_has_an_outbox(tmp_path: Path) -> None:
     found, store = settings(tmp_path, "file = hall.txt\n"), Store(MemoryBackend())
     context = Context(store, Mirror(store, "/zuul"), lambda: 0)
     async with AsyncExitStack() as stack:
@@ -83,7 +83,7 @@ async def test_errors_in_its_section_name_the_line(tmp_path: Path, section: str,
             await outbox_senders(settings(tmp_path, section), context, stack, dict, {})  # type: ignore[arg-type]
 
 
-def test_each_of_its_keys_is_read_by_whom_the_row_names() -> None:
+def test_each_key_of_the_reporter_is_read_by_the_code_that_its_row_names() -> None:
     keys, (words,) = DRIVERS["notebook"].reporter or {}, CONSUMERS["notebook reporter"].values()
     assert words.split() == list(keys)
     assert all(f"'{key}'" in inspect.getsource(notebook) for key in keys)
@@ -102,7 +102,7 @@ async def test_a_report_is_written_once_in_a_line_of_its_own(tmp_path: Path) -> 
     assert line.startswith("one ") and line.isprintable() and len(line) < 300
 
 
-async def test_what_a_pipeline_reports_to_it_arrives(tmp_path: Path) -> None:
+async def test_reports_of_a_pipeline_arrive_at_the_reporter(tmp_path: Path) -> None:
     hall = 'success:\n      hall: {heading: "Good: {change} of {project} {result}"}'
     content = PIPELINES.replace("success:\n      local: {}", hall, 1)
     repositories = Repositories(tmp_path)

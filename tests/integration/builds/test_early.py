@@ -60,7 +60,7 @@ async def test_lines_of_pre_run_and_of_cleanup_do_not_count(tmp_path: Path) -> N
     assert outcome.result == "FAILURE" and contact.failing.is_set()
 
 
-async def test_it_is_reported_even_if_the_log_is_full_and_the_line_endless(tmp_path: Path) -> None:
+async def test_a_sign_of_failure_is_found_although_the_log_is_full_and_the_line_has_no_end(tmp_path: Path) -> None:
     bench = Bench(tmp_path, log_size_max_bytes=2_000)
     much = bench.script("run", "yes filler | head -2000; printf BOOM")
     assert (await bench.build(run=(much,), failure_output=("^BOOM",))).result == "FAILURE"

@@ -64,7 +64,7 @@ async def test_the_world_is_reached_and_this_machine_is_not(tmp_path: Path, worl
 
 
 @pytest.mark.long
-async def test_what_is_denied_is_not_reached_and_what_is_allowed_is(tmp_path: Path, world: World, here: int) -> None:
+async def test_builds_reach_allowed_addresses_and_no_denied_ones(tmp_path: Path, world: World, here: int) -> None:
     outside, own = f"{world.address}:{world.port}", f"127.0.0.1:{here}"
     choice = NetworkChoice(deny=tuple(read_nets("203.0.113.0/24")), allow=(NetworkTarget("127.0.0.1", here),))
     assert await reached(Bench(tmp_path, "bwrap", network=choice), outside, own) == {own}

@@ -140,7 +140,7 @@ async def test_an_executor_without_keys_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_what_a_playbook_with_secrets_leaves_is_for_those_that_have_the_same(tmp_path: Path) -> None:
+async def test_files_of_a_playbook_with_secrets_reach_only_playbooks_with_the_same_secrets(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap", keys=Keys(), keep_work_dir=True)
     own = with_secret(bench.script("own", "echo $(cat $HEADGATE_VARS) > $HOME/left; cp $HEADGATE_VARS $TMPDIR"))
     again = with_secret(bench.script("again", "grep -q 's3cr[3]t' $HOME/left && ls $TMPDIR && echo still there"))

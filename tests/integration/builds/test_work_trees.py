@@ -80,7 +80,7 @@ async def test_a_trusted_checkout_has_the_landed_state(repositories: Repositorie
     assert (repositories.root / "trusted/l").read_text() == "landed\n"
 
 
-async def test_what_a_job_commits_stays_with_it(repositories: Repositories, git: GitEngine) -> None:
+async def test_commits_of_a_job_do_not_reach_other_builds(repositories: Repositories, git: GitEngine) -> None:
     state = await state_of(git, item(API, "own", repositories.propose("api", "own", {"a": "own\n"})))
     one, two = repositories.root / "one", repositories.root / "two"
     done = await git.checkout(state, API, "master", one)

@@ -114,7 +114,7 @@ async def test_a_copy_finds_itself_as_a_new_process_does(tmp_path: Path, version
 
 
 @pytest.mark.long
-async def test_each_phase_of_a_build_is_a_copy_and_says_the_same(tmp_path: Path) -> None:
+async def test_each_phase_of_a_build_is_a_copy_and_prints_the_same_as_a_new_process(tmp_path: Path) -> None:
     logs = []
     for warm in (True, False):
         place = tmp_path / str(warm)

@@ -162,7 +162,9 @@ async def test_a_page_instead_of_an_error_is_a_no_as_well(
         await sent(images, wanted(), file)
 
 
-async def test_what_glance_stored_otherwise_is_taken_away(images: GlanceImages, glance: Glance, file: Path) -> None:
+async def test_an_image_that_glance_stored_incorrectly_is_deleted(
+    images: GlanceImages, glance: Glance, file: Path
+) -> None:
     glance.changes = b"rot"
     with pytest.raises(LaunchFailed, match="another file than was sent: its sha512 is"):
         await sent(images, wanted(), file)

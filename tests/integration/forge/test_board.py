@@ -305,7 +305,9 @@ async def test_a_change_of_a_project_that_nobody_watches_is_looked_up_and_waited
         await here.landed(pull)
 
 
-async def test_what_is_not_there_yet_is_needed_once_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_needed_change_counts_once_it_is_proposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "LOOK_UP_EVERY_S", 0.05)
     async with town(tmp_path) as here:
         here.board.repositories.create("up/stream", {"up": "1\n"})
@@ -346,7 +348,7 @@ async def test_a_forge_that_lands_by_push_gets_the_tested_commit_and_then_the_re
         await until("the forge marks them as merged", lambda: all(one.merged for one in pulls))
 
 
-async def test_what_is_closed_leaves(tmp_path: Path) -> None:
+async def test_a_closed_change_leaves_its_pipeline(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         here.gate.runner.hold = asyncio.Event()
         pull = await here.proposed("Add", {"thing": "1\n"})

@@ -48,7 +48,7 @@ async def test_a_status_of_the_check_brings_a_change_into_the_gate(name: str, tm
 
 
 @pytest.mark.long
-async def test_so_does_a_check_run_of_an_app(tmp_path: Path) -> None:
+async def test_a_check_run_of_an_app_brings_a_change_into_the_gate(tmp_path: Path) -> None:
     """Use the configuration of the how-to page."""
 
     def section_of(here: Any) -> dict[str, str]:

@@ -120,7 +120,7 @@ async def test_a_push_to_an_excluded_branch_reads_nothing(here: Town) -> None:
 
 
 @pytest.mark.long
-async def test_what_is_proposed_for_such_a_branch_configures_nothing(here: Town) -> None:
+async def test_a_change_for_an_excluded_branch_configures_nothing(here: Town) -> None:
     await until("the first look is taken up", lambda: read(here) == {"master"})
     here.board.push("code/api", {"zuul.yaml": "[]\n"}, "feature")
     first = here.board.propose("code/api", "Own job", {"zuul.yaml": OWN}, branch="feature")

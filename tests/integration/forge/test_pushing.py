@@ -53,7 +53,7 @@ def log(here: Town, branch: str = "master") -> list[str]:
 
 
 @pytest.mark.long
-async def test_what_it_cannot_see_is_closed_with_a_word_that_names_the_commit(tmp_path: Path) -> None:
+async def test_a_change_whose_landing_the_forge_does_not_see_is_closed_with_a_comment(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
         released(here)

@@ -161,7 +161,7 @@ async def test_the_rest_is_requested_again_when_a_server_refuses_it(two: Reposit
     assert (await found.lands(found.request("lib", rest=True))).ok and found.has_landed("lib")
 
 
-async def test_what_is_left_is_given_up_at_once_when_its_approval_is_gone(two: Repositories) -> None:
+async def test_the_rest_of_a_circle_is_given_up_when_its_approval_is_withdrawn(two: Repositories) -> None:
     found = await circle(two, ("code", "master", "one"), ("lib", "master", "two"))
     assert (await found.lands(found.request("code", later=["lib"]))).ok
     run_git("push", "-q", "origin", ":refs/approved/master/two", at=two.work("lib"))

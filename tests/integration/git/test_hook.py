@@ -49,7 +49,7 @@ def work(repositories: Repositories) -> Path:
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_what_headgate_takes_is_let_in_and_may_go(work: Path, name: str) -> None:
+def test_the_hook_admits_refs_that_headgate_accepts_and_their_deletion(work: Path, name: str) -> None:
     for kind in ("for", "approved"):
         run_git("push", "-q", "origin", f"HEAD:refs/{kind}/{name}", at=work)
         run_git("push", "-q", "origin", f":refs/{kind}/{name}", at=work)
@@ -98,7 +98,7 @@ def test_a_hook_of_somebody_else_stays(repositories: Repositories) -> None:
     assert CliRunner().invoke(hook, [str(repositories.root)]).exit_code != 0
 
 
-def test_what_is_printed_is_the_hook() -> None:
+def test_the_command_prints_the_hook_as_a_valid_script() -> None:
     result = CliRunner().invoke(hook, [])
     assert result.output.startswith("#!/bin/sh\n")
     assert subprocess.run(["sh", "-n"], input=result.output, text=True, check=False).returncode == 0

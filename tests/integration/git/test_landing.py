@@ -87,7 +87,7 @@ async def test_five_mergers_at_one_repository_lose_nothing(repositories: Reposit
 
 
 @pytest.mark.parametrize("atomic", [True, False])
-async def test_what_the_branch_has_already_only_ends(repositories: Repositories, atomic: bool) -> None:
+async def test_a_change_that_its_branch_already_contains_only_ends(repositories: Repositories, atomic: bool) -> None:
     """It was pushed past the gate, or a landing was interrupted after its first step."""
     if not atomic:
         not_atomic(repositories)

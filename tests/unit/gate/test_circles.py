@@ -34,7 +34,7 @@ def notes_on(play: Play, name: str) -> list[str]:
     return [report.work.note for report in play.reports if report.work.change.topic == name]
 
 
-def test_they_come_in_once_the_last_of_them_is_approved_and_are_merged_together() -> None:
+def test_a_circle_is_enqueued_once_all_its_changes_are_approved_and_is_merged_together() -> None:
     play = circle()
     play.approve("A")
     assert (

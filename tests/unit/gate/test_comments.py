@@ -23,7 +23,7 @@ def reported(*files: str, **comments: list[dict[str, Any]]) -> str:
     return play.messages["A"]
 
 
-def test_they_are_in_the_order_of_files_and_lines_with_their_job() -> None:
+def test_comments_are_in_the_order_of_files_and_lines_with_their_job() -> None:
     text = reported(
         "a.py", "b.py",
         b_py=[{"line": 1, "message": "last"}],
@@ -32,7 +32,7 @@ def test_they_are_in_the_order_of_files_and_lines_with_their_job() -> None:
     assert text.endswith("\n\na.py: odd [lint]\na.py:12: warning: unused [lint]\nb.py:1: last [lint]")
 
 
-def test_those_on_files_that_the_change_does_not_touch_are_counted() -> None:
+def test_comments_on_files_that_the_change_does_not_touch_are_counted() -> None:
     text = reported("a.py", a_py=[{"line": 1, "message": "here"}], c_py=[{"line": 1, "message": "there"}])
     assert "a.py:1: here [lint]" in text and "there [" not in text
     assert "1 comments of lint are omitted: they are on files that this change does not touch." in text

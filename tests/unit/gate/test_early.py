@@ -7,7 +7,7 @@ from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
 
-def test_those_behind_restart_at_once_and_the_report_comes_when_the_jobs_have_ended() -> None:
+def test_changes_behind_restart_at_once_and_the_report_follows_when_all_jobs_have_ended() -> None:
     play = Play("unit", "docs")
     play.approve("A", "B")
     play.merges()
@@ -21,7 +21,7 @@ def test_those_behind_restart_at_once_and_the_report_comes_when_the_jobs_have_en
     assert play.ended == {"A": "FAILURE"}
 
 
-def test_it_fails_even_if_its_executor_says_that_it_has_passed() -> None:
+def test_a_build_that_began_to_fail_fails_even_if_its_executor_reports_success() -> None:
     play = Play()
     play.approve("A")
     play.merges()

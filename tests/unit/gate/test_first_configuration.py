@@ -18,7 +18,7 @@ def absent(manager: str = "dependent", text: str = "first") -> Play:
     return play
 
 
-def test_it_is_checked_with_the_jobs_that_it_brings() -> None:
+def test_a_change_with_the_first_configuration_is_checked_with_its_own_jobs() -> None:
     play = absent("independent")
     play.propose(play.change("A", files=("zuul.yaml",)))
     play.merges()
@@ -39,7 +39,7 @@ def test_a_change_that_adds_the_first_configuration_lands() -> None:
     assert play.ended == {"A": "SUCCESS"} and play.state.queues == ()
 
 
-def test_what_brings_no_jobs_leaves_without_a_word_and_the_window_stays() -> None:
+def test_a_change_whose_configuration_adds_no_jobs_leaves_without_a_report() -> None:
     play = absent(text="elsewhere")
     play.approve("B")
     assert play.queue == [], "what does not touch the configuration is not let in"
@@ -62,7 +62,7 @@ def test_a_change_that_removes_its_project_from_the_gate_is_reported_without_job
     assert play.ended == {"A": "NO_JOBS"} and len(play.reports) == 1
 
 
-def test_it_is_enqueued_by_hand() -> None:
+def test_a_change_with_the_first_configuration_can_be_enqueued_by_hand() -> None:
     play = absent("independent")
     change = play.change("A", files=("zuul.yaml",))
     play.propose(change)
@@ -72,7 +72,7 @@ def test_it_is_enqueued_by_hand() -> None:
     assert play.queue == ["A"]
 
 
-def test_others_of_the_shared_queue_do_not_wait_for_it() -> None:
+def test_other_changes_of_the_shared_queue_do_not_wait_for_the_first_configuration() -> None:
     play = absent()
     play.propose(play.change("X", project="q"))
     play.approve("X")

@@ -140,7 +140,7 @@ def test_rules_that_do_not_stand_in_its_way(rules: tuple[Rule, ...]) -> None:
         ({"mergeable": False}, "conflicts with master"),
     ],
 )
-def test_what_the_forge_would_not_merge_is_not_tested(details: dict[str, Any], why: str) -> None:
+def test_a_change_that_the_forge_would_not_merge_is_not_tested(details: dict[str, Any], why: str) -> None:
     play, change = hub({}), pull("A")
     deliver(play, change, LABELED, **details)
     assert play.queue == [] and why in play.reports[0].work.note
@@ -169,7 +169,7 @@ def test_a_retargeted_change_is_the_same_one() -> None:
     assert play.queue == [] and play.ended == {"A": "DEQUEUED"}, "what was tested is no patchset of it any more"
 
 
-def test_what_is_proposed_again_as_it_was_stays() -> None:
+def test_a_change_that_is_withdrawn_and_proposed_again_unchanged_stays() -> None:
     """A withdrawal in between is read only then."""
     play, change = hub(), pull("a")
     deliver(play, change, LABELED, votes=(APPROVED,), labels=("gate",))

@@ -16,7 +16,7 @@ KEY = "p/master/{}".format
 # --- Depends-On
 
 
-def test_what_nobody_has_proposed_does_not_count_until_it_is() -> None:
+def test_a_needed_change_is_ignored_until_it_is_proposed() -> None:
     play = Play(manager="independent")
     play.propose(play.change("B", "A"))
     play.merges()
@@ -33,7 +33,7 @@ def test_what_nobody_has_proposed_does_not_count_until_it_is() -> None:
     assert "B" not in play.queue, "once is enough"
 
 
-def test_it_may_appear_while_the_other_is_tested() -> None:
+def test_a_needed_change_may_be_proposed_while_the_other_is_tested() -> None:
     play = Play(manager="independent")
     play.propose(play.change("B", "A"))
     play.merges()
@@ -75,7 +75,7 @@ def test_a_change_that_needs_one_of_another_queue_is_enqueued_once_that_has_land
     assert play.queue == [], "it does not come in twice"
 
 
-def test_it_comes_in_also_when_somebody_else_lands_what_it_needs() -> None:
+def test_a_waiting_change_is_enqueued_when_somebody_else_lands_what_it_needs() -> None:
     play = apart()
     play.pushes("A")
     assert play.queue == ["B"]
@@ -121,7 +121,7 @@ def test_a_build_that_somebody_stops_fails_its_change_and_says_why() -> None:
     assert "twice" not in play.messages["A"] and play.queue == ["B"]
 
 
-def test_what_runs_beside_a_paused_build_that_is_stopped_ends_with_it() -> None:
+def test_builds_that_use_a_paused_build_end_when_that_is_cancelled() -> None:
     serves = FrozenJob(name="serves", attempts_max=3)
     play = Play(serves, FrozenJob(name="uses", dependencies=(JobDependency("serves"),)))
     play.approve("A")
@@ -161,7 +161,7 @@ def test_a_failed_build_is_rerun_and_lands_the_change_that_it_blocked() -> None:
     assert play.ended == {"A": "SUCCESS"}
 
 
-def test_what_depends_on_it_is_run_once_more_with_it() -> None:
+def test_jobs_that_depend_on_a_rerun_build_run_again_with_it() -> None:
     play = Play(
         FrozenJob(name="docs"), FrozenJob(name="unit"), FrozenJob(name="after", dependencies=(JobDependency("unit"),))
     )
@@ -188,7 +188,7 @@ def test_with_fail_fast_those_that_were_stopped_run_once_more_too() -> None:
     assert sorted(one for one in play.builds if one[0] == "A") == [("A", "docs"), ("A", "unit")]
 
 
-def test_what_passed_runs_on_or_was_reported_is_not_run_once_more() -> None:
+def test_only_failed_builds_of_unreported_items_can_be_rerun() -> None:
     play = Play("unit", "docs")
     play.approve("A")
     play.merges()
@@ -302,7 +302,7 @@ def test_a_disabled_pipeline_lands_nothing_until_its_configuration_changes() -> 
     assert play.landing_names == ["C"]
 
 
-def test_what_is_refused_is_no_failure() -> None:
+def test_a_refusal_does_not_count_as_a_failure_of_the_pipeline() -> None:
     play = Play()
     play.pipeline = replace(play.pipeline, disable_after=1)
     play.propose(play.change("A"))

@@ -168,7 +168,7 @@ def test_some_inputs_give_no_digest(what: dict[str, Any]) -> None:
     assert digest(**what) == ""
 
 
-def test_what_jobs_before_it_returned_counts_and_their_ids_do_not() -> None:
+def test_the_digest_depends_on_data_of_earlier_jobs_and_not_on_their_ids() -> None:
     job = replace(JOB, dependencies=(JobDependency("first"),))
 
     def after(**other: Any) -> str:

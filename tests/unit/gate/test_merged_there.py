@@ -71,7 +71,7 @@ def test_a_push_past_the_gate_is_none_of_ours() -> None:
     assert play.builds == [] and play.merging_names == ["A", "B"]
 
 
-def test_what_landed_as_another_tree_is_an_alarm_and_what_rests_on_it_is_tested_anew() -> None:
+def test_landing_with_a_different_tree_raises_an_alarm_and_retests_the_changes_behind() -> None:
     play = after_jobs_of("A", "B")
     play.passes("B")
     play.lands("A", commit=MADE, differs=True)
@@ -89,14 +89,14 @@ def test_what_landed_as_another_tree_is_an_alarm_and_what_rests_on_it_is_tested_
     assert play.state.strayed == ()
 
 
-def test_what_the_forge_refuses_leaves_and_says_the_forge_s_words() -> None:
+def test_a_change_that_the_forge_refuses_leaves_with_the_message_of_the_forge() -> None:
     play = after_jobs_of("A", "B")
     play.lands("A", error="a review by a code owner is missing")
     assert play.ended == {"A": "MERGE_FAILURE"} and "code owner is missing" in play.messages["A"]
     assert play.merging_names == ["B"], "B was tested on it"
 
 
-def test_what_is_not_where_it_was_tested_is_tested_again() -> None:
+def test_a_change_whose_branch_has_moved_is_tested_again() -> None:
     play = after_jobs_of("A")
     play.lands("A", moved=True)
     assert play.merging_names == ["A"] and play.ended == {}

@@ -57,7 +57,7 @@ def test_a_later_change_is_enqueued_behind_those_that_moved() -> None:
     assert queues(play) == {"two": ["A", "B"]} and play.beneath("B") == ["A"]
 
 
-def test_what_has_landed_from_it_is_still_known() -> None:
+def test_landed_changes_of_a_queue_stay_known_when_its_projects_move() -> None:
     """The change behind rests on it, and restarts nothing."""
     play = play_of({"p": "one"})
     at(play, A="p", B="p")
@@ -141,7 +141,7 @@ def test_changes_that_go_together_do_not_stay_where_they_have_two_queues() -> No
     assert "different queues now: two, one" in play.messages["A"]
 
 
-def test_one_after_the_other_they_move_as_well() -> None:
+def test_changes_of_a_serial_pipeline_also_move_to_the_new_queue() -> None:
     play = play_of({"p": "one"}, manager="serial")
     for name in "ABC":
         play.propose(play.change(name))

@@ -12,7 +12,7 @@ GERRIT = replace(PULL, connection="review", project="review.acme/lib", number="4
 UPDATE = Change("hub", "github.com/acme/lib", "main", commit="b" * 40, ref="refs/heads/main")
 
 
-def test_its_key_is_its_number_whatever_branch_it_is_for() -> None:
+def test_the_key_of_a_numbered_change_does_not_depend_on_its_branch() -> None:
     assert PULL.key == "github.com/acme/lib#12" == replace(PULL, branch="stable", commit="c" * 40).key
     assert GERRIT.key == "review.acme/lib#4711", "a topic is shared by many"
     assert PULL.is_change and not UPDATE.is_change
@@ -30,6 +30,6 @@ def test_plain_git_calls_its_changes_as_before() -> None:
     assert variables(plain)["patchset"] == "a" * 40
 
 
-def test_what_a_ref_says_needs_no_number() -> None:
+def test_the_key_of_a_ref_needs_no_number() -> None:
     assert not UPDATE.name and UPDATE.key == "github.com/acme/lib@refs/heads/main"
     assert replace(UPDATE, ref="refs/tags/v1").tag == "v1" and not replace(PULL, ref="refs/tags/v1").tag

@@ -70,7 +70,7 @@ def test_when_it_is_lost_all_that_rested_on_it_starts_anew() -> None:
     assert again.build != lost and again.attempt == 1 and again.parent_data == {"at": "two"}
 
 
-def test_what_failed_because_it_was_lost_does_not_count() -> None:
+def test_a_build_that_failed_because_a_paused_one_was_lost_does_not_count() -> None:
     play = served(USES)
     play.pauses("A", "serves")
     play.fails("A", "uses")

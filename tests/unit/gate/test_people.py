@@ -42,7 +42,7 @@ def test_two_people_are_more_than_one() -> None:
 
 
 @pytest.mark.parametrize("twin", ["Grace", "GRACE", "ｇｒａｃｅ", "graCe"])
-def test_one_person_under_two_names_is_one(twin: str) -> None:
+def test_one_person_under_two_names_counts_once(twin: str) -> None:
     play = play_of(count=2)
     play.says("A", "grace", twin)
     assert play.queue == []
@@ -60,7 +60,7 @@ def test_an_approval_of_an_old_patchset_does_not_count() -> None:
     assert play.queue == []
 
 
-def test_what_is_taken_back_at_any_time_counts_no_more() -> None:
+def test_an_approval_that_is_withdrawn_at_any_time_no_longer_counts() -> None:
     play = play_of(count=2)
     play.says("A", "grace", "heinz")
     play.merges()
@@ -145,7 +145,7 @@ def test_a_change_that_is_let_in_unapproved_by_hand_needs_no_approval_to_land() 
     assert landing.work.leases == () and not landing.work.vetoed
 
 
-def test_notes_name_those_who_stand_for_it() -> None:
+def test_notes_name_the_proposers_and_the_approvers() -> None:
     play = play_of(count=2)
     play.says("A", "grace", "heinz")
     key = "p/master/A"

@@ -93,7 +93,7 @@ def test_a_success_begins_the_count_anew() -> None:
 # --- who comes in
 
 
-def test_what_comes_in_leaves_the_pipelines_it_supersedes() -> None:
+def test_an_enqueued_change_leaves_the_pipelines_that_are_superseded() -> None:
     made = play(supercedes=("check", "gate"))
     made.approve("A")
     made.merges("A")
@@ -281,7 +281,7 @@ def test_a_change_that_needs_one_with_invalid_configuration_runs_nothing_and_say
     assert "it is broken; this change depends on a change with invalid configuration" in made.messages["B"]
 
 
-def test_in_a_queue_who_is_behind_invalid_configuration_goes_on_without_it() -> None:
+def test_changes_behind_one_with_invalid_configuration_go_on_without_it() -> None:
     made = play()
     made.texts = {"p": "broken"}
     made.propose(made.change("A", files=("zuul.yaml",)))

@@ -354,7 +354,7 @@ def test_child_jobs_leave_the_others_out() -> None:
     assert play.landing_names == ["A"], "skipped jobs do not stand in the way"
 
 
-def test_no_child_jobs_at_all_are_what_a_job_may_ask_for() -> None:
+def test_a_job_may_request_that_no_child_jobs_run() -> None:
     play = Play("unit", AFTER_UNIT, SOFTLY)
     play.approve("A")
     play.merges()

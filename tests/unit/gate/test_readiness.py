@@ -314,7 +314,7 @@ def test_a_branch_that_somebody_moves_resets_what_rests_on_it_at_once() -> None:
     assert play.merging_names == [], "the same told twice is no news"
 
 
-def test_what_lands_from_here_resets_nobody() -> None:
+def test_landing_a_change_of_the_gate_resets_nobody() -> None:
     play = Play()
     play.heads = {"p": "h0"}
     play.approve("A", "B", "C")

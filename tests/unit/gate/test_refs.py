@@ -133,7 +133,7 @@ def test_a_ref_is_dequeued_entirely_or_one_update_of_it() -> None:
     assert refs(play) == []
 
 
-def test_what_is_named_by_hand_is_held_to_its_ref_where_it_matters() -> None:
+def test_a_commit_named_by_hand_must_match_its_ref_in_post_review_pipelines() -> None:
     for post_review, unapproved, held in ((True, False, True), (True, True, False), (False, False, False)):
         play = release()
         play.pipeline = replace(play.pipeline, post_review=post_review)

@@ -58,7 +58,7 @@ def test_connections_without_dequeue_reports_get_none(kinds: tuple[str, ...]) ->
     assert play.reports == [] and WHY[1:] in play.messages["A"]
 
 
-def test_what_is_being_landed_is_waited_for() -> None:
+def test_a_removed_pipeline_waits_for_the_change_that_is_being_landed() -> None:
     play = Play()
     play.approve("A", "B")
     play.merges()
@@ -70,7 +70,7 @@ def test_what_is_being_landed_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("answer", [{"moved": True}, {"shut": True}, {"error": "the server refuses it"}])
-def test_what_does_not_land_then_leaves_as_the_others_did(answer: dict[str, object]) -> None:
+def test_a_change_that_then_fails_to_land_leaves_a_removed_pipeline_like_the_others(answer: dict[str, object]) -> None:
     play = Play()
     play.approve("A")
     play.merges()
@@ -112,7 +112,7 @@ def test_where_the_rest_cannot_land_people_hear_the_alarm() -> None:
     assert "ALARM" in play.messages["A"] and "p/master/A has not landed" in play.messages["A"]
 
 
-def test_it_takes_several_turns_where_many_leave() -> None:
+def test_a_removed_pipeline_with_many_items_is_emptied_over_several_turns() -> None:
     play = Play()
     play.approve(*(f"{n:02d}" for n in range(25)))
     gone(play)

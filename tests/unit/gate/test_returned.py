@@ -84,7 +84,7 @@ UNFIT = {
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("data", UNFIT.values(), ids=list(UNFIT))
-def test_what_is_not_of_the_shape_fails_that_build_in_words(data: Any) -> None:
+def test_malformed_returned_data_fails_the_build_with_a_reason(data: Any) -> None:
     with pytest.raises(Unfit) as unfit:
         checked(data)
     assert str(unfit.value) and str(unfit.value).isprintable()

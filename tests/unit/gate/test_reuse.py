@@ -79,7 +79,7 @@ def test_a_job_that_does_not_say_so_is_run_again_and_nobody_looks_anything_up() 
     assert play.ran("B") == ["unit"] and play.sought == [] and merge.given == {}
 
 
-def test_what_landed_meanwhile_is_as_it_was_when_it_was_tested() -> None:
+def test_a_build_is_repeated_if_a_failed_change_of_its_repository_was_ahead() -> None:
     play = Remembering(UNIT)
     play.approve("A", "F")
     play.approve("B")
@@ -148,7 +148,7 @@ def test_a_check_stands_for_no_gate_and_none_that_is_trusted_more() -> None:
     assert play.ran("A") == []
 
 
-def test_jobs_after_it_have_what_it_returned() -> None:
+def test_jobs_after_a_reused_build_receive_its_returned_data() -> None:
     after = FrozenJob(name="after", dependencies=(JobDependency("unit"),))
     left_out = FrozenJob(name="left", dependencies=(JobDependency("unit"),))
     play = Remembering(UNIT, after, left_out)

@@ -58,7 +58,7 @@ def happens(play: Play, kind: EventKind, name: str, pipeline: str = "") -> None:
     play.act(TriggerEvent(kind, play._change_state(name).change, f"{kind} {name}", pipeline=pipeline))
 
 
-def test_those_that_need_it_are_enqueued() -> None:
+def test_changes_that_need_an_enqueued_one_are_enqueued() -> None:
     play = checking("parent-change-enqueued")
     for change in (play.change("A"), play.change("B", "A"), play.change("C")):
         play.propose(change)

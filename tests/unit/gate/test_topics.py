@@ -28,7 +28,7 @@ def named(play: Play, name: str, topic: str, *, together: bool = False) -> None:
     play.change_states[key] = replace(play.change_states[key], details=Details(topic=topic, together=together))
 
 
-def test_they_come_in_once_the_last_of_them_is_approved() -> None:
+def test_changes_of_a_topic_are_enqueued_once_all_are_approved() -> None:
     play = play_of({"A": "trip", "B": "trip", "C": ""})
     play.approve("A")
     assert play.queue == [] and "p/master/B is not approved" in play.messages["A"]
@@ -38,7 +38,7 @@ def test_they_come_in_once_the_last_of_them_is_approved() -> None:
     assert play.queue == ["C", "B+A"]
 
 
-def test_they_land_together_or_not_at_all() -> None:
+def test_changes_of_a_topic_land_together_or_not_at_all() -> None:
     play = play_of({"A": "trip", "B": "trip"})
     play.approve("A", "B")
     play.merges()

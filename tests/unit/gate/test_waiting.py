@@ -30,7 +30,7 @@ def test_semaphores_that_have_no_place() -> None:
     assert waits(play, "A", "unit") == "semaphores: one"
 
 
-def test_what_changes_ahead_are_to_provide() -> None:
+def test_a_job_waits_for_artifacts_that_changes_ahead_provide() -> None:
     play = Play(FrozenJob(name="image", provides=("images",)), FrozenJob(name="deploy", requires=("images",)))
     play.approve("A", "B")
     play.merges()

@@ -59,7 +59,7 @@ def test_two_that_are_joined_count_at_least_as_much_at_any_time(past: list[Objec
 
 
 @given(PASTS)
-def test_of_more_than_overlap_at_a_time_some_can_always_be_joined(past: list[ObjectLease]) -> None:
+def test_past_leases_that_do_not_overlap_can_always_be_joined(past: list[ObjectLease]) -> None:
     """The number of records is bounded by the number of users and by how many leases they had at a time."""
     while pairs := joinable(past):
         ended = {one.id for pair in pairs for one in pair}

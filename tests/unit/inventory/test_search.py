@@ -251,7 +251,7 @@ async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> No
 
 @pytest.mark.long
 @pytest.mark.heavy
-async def test_nobody_blocks_the_loop_for_longer_than_a_portion() -> None:
+async def test_no_search_blocks_the_loop_for_longer_than_a_portion() -> None:
     """Clients that read everything, in pages, in order, counted and as a stream, and some that write."""
     async with a_crowd(bounds=SearchBounds(page_max_s=600)) as (inventory, backend):
         most, looks, ended = 0, 0, asyncio.Event()

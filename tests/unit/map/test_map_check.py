@@ -42,7 +42,7 @@ def large_state():
     return RepoState(heads={"host/p": heads})
 
 
-def test_what_is_in_its_place_is_no_finding():
+def test_entries_in_their_places_are_no_findings():
     findings = check(
         entries(
             GATE.record.put(PIPELINE.type(queues=("q",))),
@@ -81,7 +81,7 @@ def test_a_value_in_pieces_is_read_completely():
         "/other",
     ],
 )
-def test_what_has_no_place_is_unknown(path):
+def test_entries_outside_the_map_are_reported_as_unknown(path):
     findings = check(entries(Put(path, b"{}")))
     assert [f.path for f in findings.unknown] == [path] and not findings.good
     assert f"{path}: not on the map" in findings.text()

@@ -16,5 +16,5 @@ def test_the_key_that_a_machine_was_made_with_is_believed_and_no_other() -> None
         believed({HOST_KEY_VARIABLE: MADE}, OTHER)
 
 
-def test_without_one_what_answers_first_is_believed() -> None:
+def test_a_machine_made_without_a_known_key_is_trusted_with_its_first_answer() -> None:
     assert believed({}, f"{MADE}\n{OTHER}") == f"{MADE}\n{OTHER}"

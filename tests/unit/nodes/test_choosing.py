@@ -82,12 +82,12 @@ def test_a_nodeset_comes_from_one_provider_if_one_can_serve_all_of_it() -> None:
     assert where(serve(site(both), request("r", "small", "large"))) == ["make n0 at c", "make n1 at c"]
 
 
-def test_it_is_spread_only_where_no_provider_has_all_of_its_labels() -> None:
+def test_a_nodeset_is_spread_only_if_no_provider_has_all_of_its_labels() -> None:
     apart = [provider("a", "small"), provider("b", "large")]
     assert where(serve(site(apart), request("r", "small", "large"))) == ["make n0 at a", "make n1 at b"]
 
 
-def test_it_waits_for_the_one_that_can_rather_than_being_spread() -> None:
+def test_a_nodeset_waits_for_a_provider_with_all_labels_rather_than_being_spread() -> None:
     full = [provider("a", "small"), provider("b", "large"), provider("c", "small", "large", instances=2)]
     found = serve(site(full, node("x", "c", "small", "in-use", request="other")), request("r", "small", "large"))
     assert found == Later("limited by resource-limits of provider c: 1 of 2 instances are in use", at="c")
@@ -154,7 +154,7 @@ def test_a_machine_serves_the_aliases_of_its_label_too_after_those_of_the_label_
     assert where(serve(site(one, small), with_upload)) == ["make n0 at a"], "who tries an image has no other machine"
 
 
-def test_what_others_use_of_the_account_is_not_there() -> None:
+def test_resources_that_others_use_in_the_account_are_not_available() -> None:
     one = [provider("a", "small")]
     found = serve(site(one, account={"instances": 5.0}, others={"instances": 5.0}), request("r", "small"))
     assert found == Later("limited by the account of a: 0 of 0 instances are in use", at="a", held=0)
@@ -209,7 +209,7 @@ def test_a_label_has_no_more_machines_than_it_says() -> None:
     assert isinstance(serve(site(one, *used), request("r", "small")), NodePlan)
 
 
-def test_what_failed_is_tried_elsewhere_and_then_given_up_with_what_was_tried() -> None:
+def test_a_failed_machine_is_tried_elsewhere_and_then_given_up_with_all_reasons() -> None:
     two = [provider("a", "small"), provider("b", "small")]
     once = NodeWait("r", tried=("small at a: no host",), failed={"n0": {"a": 3}})
     assert where(serve(site(two), request("r", "small"), once)) == ["make n0 at b"]

@@ -45,7 +45,7 @@ def test_a_reusable_machine_is_probed_again_unless_it_is_too_old_or_of_another_d
     assert fate(machine("in-use", "r", reuse=True), digest="other").state == "used"
 
 
-def test_what_was_made_for_a_build_that_is_cancelled_is_for_others() -> None:
+def test_a_machine_made_for_a_cancelled_build_is_for_others() -> None:
     for state in ("requested", "building", "ready"):
         found = fate(machine(state, "r"))
         assert (found.state, found.request) == (state, "")
@@ -77,7 +77,7 @@ def test_a_machine_is_held_after_its_build_for_the_full_requested_time() -> None
     assert fate(machine("in-use", "r"), order=NodeOrder("outdated")).state == "used"
 
 
-def test_what_somebody_held_goes_after_its_time() -> None:
+def test_a_held_machine_is_removed_after_its_time() -> None:
     assert fate(replace(machine("hold"), until_ms=NOW_MS)).state == "used"
     assert fate(replace(machine("hold"), until_ms=NOW_MS + 1)).state == "hold"
     assert fate(machine("hold")).state == "hold"

@@ -59,7 +59,7 @@ async def test_a_build_waits_until_a_machine_answers_again(site: Site) -> None:
 
 
 @on_site
-async def test_others_are_given_meanwhile(site: Site) -> None:
+async def test_requests_get_other_machines_while_one_does_not_answer(site: Site) -> None:
     for name in ("a", "b"):
         await site.machine(name, image="debian")
     site.provider.silent.add("a")
@@ -138,7 +138,7 @@ async def test_the_machine_or_its_provider_sets_whether_and_how_often(site: Site
 
 
 @on_site
-async def test_what_stays_as_it_is_asks_the_store_nothing(site: Site) -> None:
+async def test_probes_without_a_new_result_cause_no_writes_and_few_reads(site: Site) -> None:
     await site.machine("a")
     await site.machine("b")
     site.provider.silent.add("b")

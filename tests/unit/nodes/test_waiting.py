@@ -51,7 +51,7 @@ async def ask(context: Context, build: str, *labels: str, precedence: int = 200)
 
 
 @on_site
-async def test_what_needs_no_machine_is_not_held_up_and_what_has_one_comes_before_what_is_new(site: Site) -> None:
+async def test_builds_without_machines_are_not_delayed_and_those_with_machines_precede_new_ones(site: Site) -> None:
     runner = Runner()
     executor = Executor(
         site.context, runner, ExecutorSettings(1), nodes=NodeRequester(site.context, lambda: site.tenants)

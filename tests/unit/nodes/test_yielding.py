@@ -99,7 +99,7 @@ def test_a_returned_machine_is_removed_unless_it_completes_another_request() -> 
     assert where(again) == ["make n1 at a"], "its time has come"
 
 
-def test_what_is_given_back_counts_for_nobody() -> None:
+def test_a_returned_machine_counts_towards_no_limit() -> None:
     limited = shared([provider("a", label("small", most=1))], half(), most=1)
     choosing = Choosing(limited)
     assert isinstance(choosing.serve(request("next", "small"), None), Later)

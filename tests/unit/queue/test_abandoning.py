@@ -50,7 +50,7 @@ def test_a_job_that_takes_one_cancellation_for_its_own_hears_of_the_next() -> No
     assert cancellation_times(leave_s=5, signal_s=10, lost_s=50) == [5, 10]
 
 
-def test_it_hears_of_the_end_of_the_session() -> None:
+def test_running_jobs_are_cancelled_when_the_worker_stops_and_when_its_session_ends() -> None:
     assert cancellation_times(leave_s=5, lost_s=50) == [5, 50]
 
 

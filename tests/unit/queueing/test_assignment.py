@@ -54,7 +54,7 @@ def test_the_result_is_where_it_wants_to_be(situation) -> None:
 
 
 @given(situations(), st.data())
-def test_it_does_not_change_while_its_moves_are_made_one_by_one(situation, data: st.DataObject) -> None:
+def test_an_assignment_stays_the_same_while_its_moves_are_made_one_by_one(situation, data: st.DataObject) -> None:
     some, every, held = situation
     want = owners(assign(some, every, held))
     now = {partition: owner for partition, owner in held.items() if partition in every}
@@ -75,7 +75,7 @@ def test_it_does_not_change_while_its_moves_are_made_one_by_one(situation, data:
 
 
 @given(workers, partitions, st.integers(41, 50))
-def test_one_joining_moves_at_most_its_share(some, every, number: int) -> None:
+def test_a_joining_worker_moves_at_most_its_share(some, every, number: int) -> None:
     before = owners(assign(some, every, {}))
     after = owners(assign({*some, f"worker-{number:010d}"}, every, before))
     assert sum(after[partition] != before[partition] for partition in every) <= ceil(len(every) / len(some))
@@ -83,7 +83,7 @@ def test_one_joining_moves_at_most_its_share(some, every, number: int) -> None:
 
 
 @given(workers, partitions, st.data())
-def test_one_leaving_moves_only_what_it_had(some, every, data: st.DataObject) -> None:
+def test_a_leaving_worker_moves_only_its_own_partitions(some, every, data: st.DataObject) -> None:
     before = owners(assign(some, every, {}))
     leaver = data.draw(st.sampled_from(sorted(some)))
     rest = some - {leaver}

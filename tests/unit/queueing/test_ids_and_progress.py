@@ -67,7 +67,7 @@ def test_every_form_of_no_progress_means_the_start(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "-1", "1e9", "123456789012345678901234", "9" * 19, "12345678901234.5"])
-def test_what_is_no_last_is_refused(text: str) -> None:
+def test_invalid_forms_of_last_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_last(text)
 
@@ -155,7 +155,7 @@ def test_delays_double_to_a_limit_and_vary_by_chance() -> None:
     assert (policy.delay_s(1, 0.0), policy.delay_s(1, 1.0)) == (24, 36)
 
 
-def test_what_a_version_that_only_counted_wrote_costs_a_message_no_try() -> None:
+def test_progress_written_by_an_earlier_version_costs_a_message_no_attempt() -> None:
     """It counted an attempt before it was made, so the last one may not have happened."""
     head, waits = make_id(9, 0, 0), make_id(8, 0, 0)
     old = msgspec.json.encode(

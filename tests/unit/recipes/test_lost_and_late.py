@@ -181,7 +181,7 @@ def test_a_claim_whose_answer_is_lost_is_made_once() -> None:
     virtual(main())
 
 
-def test_nobody_gets_a_result_that_nobody_waits_for() -> None:
+def test_a_result_that_nobody_waits_for_is_not_stored() -> None:
     async def main() -> None:
         store = Store(MemoryBackend())
         mirror, requests = Mirror(store, "/q"), Requests(store, PLACES)
@@ -270,7 +270,7 @@ def test_whenever_a_caller_leaves_nothing_stays() -> None:
 
 
 @pytest.mark.parametrize("leaves", ["the caller", "the request"])
-def test_what_was_laid_of_a_large_result_goes_however_many_pieces_it_has(
+def test_pieces_of_a_large_result_are_removed_when_nobody_waits_for_it(
     leaves: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(headgate.recipes.claims, "OPS_MAX", 2)

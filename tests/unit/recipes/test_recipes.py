@@ -228,7 +228,7 @@ def test_a_dead_workers_request_is_free_again_and_its_late_answer_refused() -> N
     virtual(main())
 
 
-def test_what_is_cancelled_is_withdrawn_or_its_worker_sees_it() -> None:
+def test_a_cancelled_request_is_withdrawn_or_its_worker_learns_of_it() -> None:
     async def main() -> None:
         office = Office()
         await office.submit("free")

@@ -41,7 +41,7 @@ def test_a_request_that_is_no_longer_wanted_is_not_written() -> None:
     assert not written(MERGE, CANCEL)
 
 
-def test_what_is_not_wanted_any_more_goes() -> None:
+def test_a_request_that_is_no_longer_wanted_is_deleted() -> None:
     assert all(isinstance(op, Delete) for op in written(CANCEL, there=True)) and written(CANCEL, there=True)
 
 
@@ -49,12 +49,12 @@ def test_a_request_that_is_wanted_again_is_written() -> None:
     assert any(isinstance(op, Put) and op.path.endswith("/m") for op in written(CANCEL, MERGE))
 
 
-def test_what_is_wanted_again_and_is_there_stays() -> None:
+def test_a_request_that_is_wanted_again_stays() -> None:
     """An item entered, left and entered again, according to repeated events."""
     assert not written(CANCEL, MERGE, there=True)
 
 
-def test_what_is_reported_goes_before_what_makes_the_item_unknown() -> None:
+def test_a_report_is_written_before_the_item_is_forgotten() -> None:
     """A scheduler that takes over in between reports it again; afterwards no one else knows of it."""
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: 0)

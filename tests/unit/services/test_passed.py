@@ -83,7 +83,7 @@ def test_all_that_a_turn_asks_for_is_one_question_and_is_forgotten_once_nobody_a
     looked(history, body)
 
 
-def test_what_is_on_its_way_to_the_history_counts() -> None:
+def test_builds_that_are_not_yet_in_the_history_can_be_reused() -> None:
     history = History({"d1": a_build("older")})
 
     async def body(passed: PassedBuilds, context: Context) -> None:

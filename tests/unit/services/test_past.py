@@ -98,7 +98,7 @@ def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
     assert query.equal["patchset"] == ("a" * 40,) and query.unequal == {"result": ("DEQUEUED",)}
 
 
-def test_what_is_not_recorded_yet_is_newer_than_what_is() -> None:
+def test_results_not_yet_recorded_are_newer_than_the_history() -> None:
     async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         build = FinishedBuild(
             uuid="b2",

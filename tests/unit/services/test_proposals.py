@@ -52,7 +52,7 @@ def request_for(made: TenantLayouts, text: str, files: tuple[str, ...] = ("zuul.
         (OWN + "- job: {name: k, branches: '^stable/.*$'}\n", ("a",), True),
     ],
 )
-async def test_what_is_short_and_plain_is_judged_at_once(text: str, files: tuple[str, ...], at_once: bool) -> None:
+async def test_short_and_simple_proposals_are_judged_at_once(text: str, files: tuple[str, ...], at_once: bool) -> None:
     made, judge = layouts({}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
         found = proposals.over(made).judged(request_for(made, text, files))
@@ -66,7 +66,7 @@ async def test_what_landed_already_is_not_counted() -> None:
         assert proposals.over(made).judged(LayoutRequest("b", "check", "git.acme/app", "master")) is not None
 
 
-async def test_of_a_file_its_new_lines_count() -> None:
+async def test_only_the_new_lines_of_a_file_count_towards_its_size() -> None:
     long = OWN + "".join(f"# {n}\n" * 10 for n in range(500))
     made, judge = layouts({"app": long + "# more\n"}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:

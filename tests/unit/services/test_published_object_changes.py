@@ -115,7 +115,7 @@ async def test_changes_are_published_once_in_order_and_without_values(monkeypatc
     assert len({one["in"] for one in found if one["name"] == "m1"}) == 1, "all of an object keeps its order"
 
 
-async def test_what_happened_so_long_ago_that_nobody_knows_it_is_passed_over_and_all_goes_on() -> None:
+async def test_changes_that_the_journal_no_longer_has_are_skipped_and_later_ones_published() -> None:
     server = Server()
     async with a_world() as world:
         world.inventory.journal._entries_max = 2

@@ -84,7 +84,7 @@ async def watched(place: Place, name: str) -> None:
         await place.store.commit([], [Put(f"{branches.data.path}", heads), *ops], guards=[guard])
 
 
-def test_what_is_known_of_a_connection_goes_an_hour_after_it_does() -> None:
+def test_records_of_a_removed_connection_are_deleted_after_an_hour() -> None:
     async def main() -> None:
         place = Place()
         async with place.swept(of_connections):
@@ -126,7 +126,7 @@ def test_a_connection_that_others_watch_is_theirs_whatever_our_settings_say() ->
     run_virtual(main())
 
 
-def test_what_somebody_leads_is_not_taken_from_beneath_him() -> None:
+def test_records_of_a_connection_are_not_deleted_while_a_process_leads_it() -> None:
     """A process that registered right before the last poll is not visible in it, but is in the line."""
 
     async def main() -> None:
@@ -147,7 +147,7 @@ def test_what_somebody_leads_is_not_taken_from_beneath_him() -> None:
     run_virtual(main())
 
 
-def test_an_answer_to_nobody_goes_and_one_that_is_waited_for_stays() -> None:
+def test_an_answer_is_deleted_once_nobody_waits_for_it() -> None:
     async def main() -> None:
         place, nodes = Place(), MAP.nodes
         async with place.swept(lambda c: ResultSweeper(c, lambda: [Unasked(c)], MAP.cleanup.node_request.path)):

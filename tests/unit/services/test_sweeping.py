@@ -98,7 +98,7 @@ def test_pieces_of_a_result_that_was_never_answered_go() -> None:
 
 
 @pytest.mark.parametrize("by", ["request", "waiter", "event"])
-def test_what_somebody_still_wants_stays(by: str) -> None:
+def test_a_result_that_somebody_still_wants_stays(by: str) -> None:
     async def main() -> None:
         place = Place(named={RESULT} if by == "event" else ())
         async with place.swept():

@@ -169,7 +169,7 @@ def test_an_error_that_lasts_is_logged_once(caplog: pytest.LogCaptureFixture) ->
     assert sum("no key 'nam'" in message for message in caplog.messages) == 1
 
 
-def test_what_is_to_be_read_in_another_way_is_read() -> None:
+def test_a_project_of_which_other_files_are_needed_is_read_again() -> None:
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one", "two")
         gate.repositories.read()
@@ -179,7 +179,7 @@ def test_what_is_to_be_read_in_another_way_is_read() -> None:
     played(play)
 
 
-def test_what_could_not_be_read_is_read_by_the_next_holder() -> None:
+def test_a_project_that_could_not_be_read_is_read_by_the_next_holder() -> None:
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one")
         gate.repositories.read()
@@ -209,7 +209,7 @@ def test_a_push_that_nobody_acted_on_is_acted_on_by_the_next_holder() -> None:
     played(play)
 
 
-def test_what_was_away_for_a_while_is_read() -> None:
+def test_a_project_that_was_out_of_the_tenant_for_a_while_is_read() -> None:
     async def play(gate: Gate) -> None:
         for tenants, read in ((TENANTS, ["config", "own", "shared"]), (FEWER, []), (TENANTS, ["own"])):
             await gate.scheduler(tenants, "one")
@@ -348,7 +348,7 @@ def test_while_a_damaged_text_cannot_be_read_anew_it_is_tried_now_and_then() -> 
     played(play)
 
 
-def test_what_could_not_be_read_is_not_taken_for_what_another_tenant_read_before() -> None:
+def test_an_unreadable_push_is_not_replaced_by_what_another_tenant_read_before() -> None:
     """A read begins, and a push follows that one tenant cannot read; the read ends, and that tenant has another
     holder, before the other tenant reads the push."""
 
@@ -390,7 +390,7 @@ def test_manually_requested_projects_are_read() -> None:
     played(play)
 
 
-def test_what_another_tenant_read_anew_meanwhile_is_read() -> None:
+def test_a_project_that_another_tenant_has_read_again_is_read() -> None:
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one", "two")
         gate.repositories.texts["git/shared"] = {"zuul.yaml": "- job: {name: fresh}\n"}

@@ -69,7 +69,7 @@ def test_an_idle_connection_gives_way_before_one_that_is_being_answered() -> Non
     assert gone([busy, idle, more]) == [False, True, False]
 
 
-def test_when_all_places_are_taken_who_has_most_gives_way() -> None:
+def test_when_all_places_are_taken_the_peer_with_most_connections_loses_one() -> None:
     admission = ConnectionAdmission(lambda: 0.0, connections_max=4)
     many, one, last = [line(), line()], line(), [line(), line()]
     for transport in many:

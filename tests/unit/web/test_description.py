@@ -19,7 +19,7 @@ from headgate.web.viewers.audience import Documents
 
 
 @pytest.mark.heavy
-async def test_it_is_made_once_however_often_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_description_is_made_once_however_often_it_is_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     # Other tests of this process may have asked for it before.
     description.as_json.cache_clear()
     description.as_yaml.cache_clear()

@@ -35,7 +35,7 @@ async def test_its_head_is_that_of_get(path: str) -> None:
         assert (await client.post(path)).status_code == 405
 
 
-async def test_of_a_stream_it_has_an_end() -> None:
+async def test_a_head_request_of_a_stream_ends() -> None:
     sent = list[dict[str, Any]]()
 
     async def receive() -> dict[str, Any]:

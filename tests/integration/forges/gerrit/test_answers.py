@@ -82,7 +82,7 @@ async def test_a_redirection_is_not_followed() -> None:
         ")]}'\n{" * 500,
     ],
 )
-async def test_what_is_no_answer_of_gerrit_is_tried_again_later(body: str) -> None:
+async def test_answers_that_are_not_from_gerrit_are_retried_later(body: str) -> None:
     error = await raised(answered("200 OK", body=body))
     assert isinstance(error, GerritAway) and "changes/7" in str(error) and len(str(error)) < 1_000
 

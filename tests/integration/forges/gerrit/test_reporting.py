@@ -71,7 +71,7 @@ async def test_a_report_is_one_review(people: ReviewingPeople, clone: Clone, for
     assert vote(people, change.number) == -1 and len(messages(people, change.number)) == 2
 
 
-async def test_what_was_replaced_meanwhile_gets_words_and_no_vote(
+async def test_a_replaced_patchset_gets_a_comment_and_no_vote(
     people: ReviewingPeople, clone: Clone, forge: Forge
 ) -> None:
     change, gerrit = clone.proposes({"a": "1\n"}), await forge()
