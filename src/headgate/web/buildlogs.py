@@ -290,14 +290,8 @@ class BuildLogs:
         about = logfiles.headers(path, kind)
         # Security headers are our own, whatever the executor sends: a log must never run as a page of this site.
         about |= {name.title(): answer.headers[name] for name in RELAYED_HEADERS if name in answer.headers}
-        return StreamResponse(
-            _pieces(answer.pieces), status_code=answer.status, headers=about, media_type=logfiles.unencoded(kind)
-        )
-
-
-async def _pieces(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    async for piece in pieces:
-        yield piece
+        kind = logfiles.unencoded(kind)
+        return StreamResponse(answer.pieces, status_code=answer.status, headers=about, media_type=kind)
 
 
 def _why(found: Manifest) -> str:

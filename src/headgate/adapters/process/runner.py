@@ -25,8 +25,7 @@ from headgate.adapters.process.bounds.watch import Limiter
 from headgate.adapters.process.cell import Cells, Reached
 from headgate.adapters.process.confinement.users import NoUser, Numbers
 from headgate.adapters.process.containers.box import with_container
-from headgate.adapters.process.containers.store import ImageSupply as ImageSupply
-from headgate.adapters.process.containers.store import NoImage
+from headgate.adapters.process.containers.store import ImageSupply, NoImage
 from headgate.adapters.process.imagebuild import NotBuilt
 from headgate.adapters.process.images import BuildContainer, BuildContainers
 from headgate.adapters.process.joblog import JobLog
@@ -53,6 +52,8 @@ log = logging.getLogger("headgate.executor")
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
+    """Hold what the operator has set for the builds of this executor."""
+
     sandbox: str = "auto"
     network: NetworkChoice = field(default_factory=NetworkChoice)
     users: Numbers | None = None
@@ -358,9 +359,8 @@ class ProcessRunner:
             result, error = "SECRET_EXPOSURE", "the log or the returned data contained a secret, which was removed"
             excerpt = ""
         size_max_bytes = self.settings.files_size_max_bytes
-        for line in await run_to_end(
-            asyncio.to_thread(collect, workspace.work / "logs", workspace.logs, size_max_bytes)
-        ):
+        logs = workspace.work / "logs"
+        for line in await run_to_end(asyncio.to_thread(collect, logs, workspace.logs, size_max_bytes)):
             joblog.say(line)
         await run_to_end(asyncio.to_thread(write_inventory, workspace.logs, inventory, joblog.excerpt.censor.value))
         await run_to_end(asyncio.to_thread(write_manifest, workspace.logs))
