@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 from headgate.base.texts import line, plain_json
 from headgate.cli.inifile import filled
 from headgate.cli.terminal.say import say
@@ -51,7 +52,7 @@ def profile(name: str, named: Path | None = None) -> Profile:
         raise UserError(f"--use-config {name}: there is no profile file; create {places()[0]}")
     parser = configparser.ConfigParser(interpolation=None)
     try:
-        parser.read_string(file.read_text())
+        parser.read_string(text_of(file))
     except (OSError, configparser.Error, UnicodeDecodeError) as error:
         raise UserError(f"{file}: it cannot be read: {error}") from error
     sections = parser.sections()

@@ -18,6 +18,7 @@ import click
 
 from headgate.adapters.git.connection import pads
 from headgate.base.errors import UserError
+from headgate.base.files import bytes_of
 from headgate.cli.groups import CommandGroup
 from headgate.cli.resources import connections, driver_of, plain, poke_secrets, tenants
 from headgate.cli.settings import Settings, find, read
@@ -264,7 +265,7 @@ def install_hook(at: Path, name: str, text: str) -> Path:
 
 def poke_of(file: Path) -> str:
     """Return the text of the poke hook in a file. Raise UserError if the file contains something else."""
-    text = file.read_text(errors="replace")
+    text = bytes_of(file).decode(errors="replace")
     # Blanks that are not filled in mean the template from the package, which has neither URL nor secret.
     if _POKE_MARK not in text or _POKE_BLANKS in text:
         raise UserError(

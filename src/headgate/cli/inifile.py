@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 
 _HEADING = re.compile(r"\[(?P<name>[^\]]+)\]")
 _OPTION = re.compile(r"(?P<name>[^\s#;=:\[][^=:]*?)\s*(?:[=:]|$)")
@@ -35,7 +36,7 @@ class IniFile:
 def read_ini(path: Path, environment: Mapping[str, str]) -> IniFile:
     """Read the file. Raise UserError."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+        text = text_of(path, encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

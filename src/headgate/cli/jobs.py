@@ -21,6 +21,7 @@ from headgate.adapters.process.phases import PhaseLimits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
 from headgate.base.errors import LackingError, UserError
+from headgate.base.files import text_of
 from headgate.base.private import DIRECTORY, private_directory
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.kinds.image import BadImageName, ImageName
@@ -112,7 +113,7 @@ def _secret(settings: Settings, at: str) -> str:
         # As ssh does with its keys: refuse a secret that other users can read, instead of only warning.
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise UserError(f"{at} secret_key_file: other users can read {path}; run: chmod 600 {path}")
-        return path.read_text()[:SECRET_MAX_BYTES].strip()
+        return text_of(path)[:SECRET_MAX_BYTES].strip()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{at} secret_key_file: {path} cannot be read: {error}") from error
 

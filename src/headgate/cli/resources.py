@@ -18,6 +18,7 @@ from headgate.adapters.nodes.clouds.registry import CLOUDS, RATE, CloudDriverOpt
 from headgate.adapters.nodes.clouds.registry import connect as connect_cloud
 from headgate.adapters.reporters.registry import REPORTERS
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 from headgate.cli.settings import Settings
 from headgate.cli.store.urls import SQLITE, open_to_read, open_url, user_error
 from headgate.cli.terminal.say import say
@@ -255,7 +256,7 @@ def tenant_text(settings: Settings) -> str:
     path, script = settings.tenant_config, settings.tenant_config_script
     try:
         if script is None:
-            return path.read_text()
+            return text_of(path)
         done = subprocess.run([script], capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S)
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: the tenant file is not UTF-8 text: {error}") from error

@@ -207,7 +207,7 @@ def read_or_defaults(given: str | None, environment: Mapping[str, str] = os.envi
 def _found(given: str | None, environment: Mapping[str, str]) -> Path | None:
     named = given or environment.get("HEADGATE_CONFIG")
     if named:
-        if not Path(named).is_file():
+        if not Path(named).exists():
             raise UserError(f"{named}: no such settings file; `headgate init` writes an example")
         return Path(named)
     above = (place / NAME for place in Path.cwd().parents)

@@ -25,6 +25,7 @@ from headgate.adapters.process.joblog import follow
 from headgate.adapters.process.returns import parse
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 from headgate.base.hints import nearest, with_hint
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
@@ -326,7 +327,7 @@ def _lacking(job: FrozenJob, missing: list[str], path: Path | None) -> str:
 def _read(path: Path) -> dict[str, Any]:
     """Read the secrets in a file. Raise UserError."""
     try:
-        found = deep_plain(load(path.read_text()))
+        found = deep_plain(load(text_of(path)))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     except Wrong as wrong:

@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.base.errors import HeadgateError
+from headgate.base.files import bytes_of
 from headgate.config.keys.job import ANSIBLE_VERSIONS
 
 LOCKS = Path(__file__).parent / "locks"
@@ -95,7 +96,7 @@ class Environments:
     def place(self, version: str) -> Path:
         """Return the directory of the current environment, which may not exist yet. Raise OSError if the operator's
         file cannot be read."""
-        more = self.more.read_bytes() if self.more is not None else b""
+        more = bytes_of(self.more) if self.more is not None else b""
         # Another list of packages gets another directory, so an environment never changes while builds use it.
         digest = hashlib.sha256(self.lock(version).read_bytes() + PYTHON.encode() + more).hexdigest()
         return self.root / f"{version}-{digest[:_DIGEST_SIZE]}"

@@ -13,6 +13,7 @@ import jwt
 
 from headgate.adapters.identity.provider import IdentityProvider, safe
 from headgate.base.errors import IdentityError, UserError
+from headgate.base.files import text_of
 
 # HS256 needs a key at least as long as its hash (RFC 7518, 3.2): a shorter one can be guessed offline from any token.
 SECRET_SIZE_MIN_BYTES = 32
@@ -198,6 +199,6 @@ def _keys(driver: str, options: Mapping[str, str], directory: Path) -> dict[str,
             raise ValueError(f"secret must have at least {SECRET_SIZE_MIN_BYTES} bytes")
         return {"": options["secret"]}
     if driver == "RS256":
-        return {"": (directory / Path(options["public_key"]).expanduser()).read_text()}
-    text = (directory / Path(options["keys_url"].removeprefix("file://")).expanduser()).read_text()
+        return {"": text_of(directory / Path(options["public_key"]).expanduser())}
+    text = text_of(directory / Path(options["keys_url"].removeprefix("file://")).expanduser())
     return {str(one.key_id or ""): one.key for one in jwt.PyJWKSet.from_dict(json.loads(text)).keys}

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from headgate.base.errors import CloudError, UserError
+from headgate.base.files import text_of
 from headgate.base.hints import did_you_mean
 from headgate.base.texts import yaml_fault
 from headgate.config.model import Nodeset
@@ -227,7 +228,7 @@ def read_variables(path: Path) -> dict[str, Any]:
 def read_yaml(path: Path) -> Any:
     """Read a YAML file. Raise UserError."""
     try:
-        return yaml.safe_load(path.read_text())
+        return yaml.safe_load(text_of(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from error
     except yaml.YAMLError as error:

@@ -52,7 +52,7 @@ log = logging.getLogger("headgate.executor")
 
 @dataclass(frozen=True, slots=True)
 class RunnerSettings:
-    """Hold what the operator has set for the builds of this executor."""
+    """Hold the settings of an executor for its builds."""
 
     sandbox: str = "auto"
     network: NetworkChoice = field(default_factory=NetworkChoice)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 from headgate.base.texts import yaml_fault
 from headgate.inventory import definitions
 from headgate.inventory.model import KIND, PROVIDER, Definition
@@ -23,7 +24,7 @@ def read(file: str) -> tuple[str, dict[str, Any]]:  # YAML
     """Read a file, or standard input (`-`), and return its name for messages and its mapping. Raise UserError."""
     name = "standard input" if file == "-" else file
     try:
-        text = sys.stdin.read(DOCUMENT_SIZE_MAX_CHARS) if file == "-" else Path(file).read_text()
+        text = sys.stdin.read(DOCUMENT_SIZE_MAX_CHARS) if file == "-" else text_of(Path(file))
         found = yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error

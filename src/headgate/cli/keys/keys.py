@@ -16,6 +16,7 @@ import msgspec
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.base.errors import UserError
+from headgate.base.files import bytes_of, text_of
 from headgate.base.private import private_replacement
 from headgate.base.texts import line
 from headgate.cli.groups import CommandGroup
@@ -153,7 +154,7 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
     async def body(keys: KeyStore, settings: Settings) -> None:
         known = await keys.every()
         password = settings.get("keystore", "password")
-        theirs = password_file.read_text().strip() if password_file else password
+        theirs = text_of(password_file).strip() if password_file else password
         fresh = {
             (key_project := KeyProject(one.connection, one.project)): tuple(
                 _again(key_project, pair, theirs, password) for pair in one.pairs
@@ -185,7 +186,7 @@ def import_(config: str | None, overwrite: bool, password_file: Path | None, rea
 def _offered(file: Path) -> tuple[tuple[ExportedProject, ...], Mapping[str, str]]:
     """Return the keys to import from a file, and the reasons for other entries, by path. Raise UserError."""
     try:
-        document = msgspec.json.decode(file.read_bytes())
+        document = msgspec.json.decode(bytes_of(file))
         if is_backup(document):
             found = read_backup(document, str(file))
             return tuple(map(_exported, found.projects)), found.left_out
@@ -284,7 +285,7 @@ def password(config: str | None, reason: str, file: Path) -> None:
 
     Running processes cannot decrypt secrets until they restart with the new password. If the command was interrupted,
     run it again."""
-    fresh = file.read_text().strip()
+    fresh = text_of(file).strip()
     if not fresh:
         raise UserError(f"{file} is empty")
 

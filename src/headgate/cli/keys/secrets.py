@@ -12,6 +12,7 @@ import click
 from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import ENCRYPTED, KeyStore
 from headgate.base.errors import UserError
+from headgate.base.files import bytes_of, text_of
 from headgate.cli.identity.pages import pages
 from headgate.cli.keys.keys import run
 from headgate.cli.settings import Settings
@@ -53,7 +54,7 @@ def command(
 ) -> None:
     """Encrypt a value for a project, and print it as a secret for the project's configuration."""
     if public_key is not None:
-        pem = public_key.read_text(errors="replace")
+        pem = text_of(public_key, errors="replace")
     elif project:
         at = pages(config, url)
         pem = at.text(f"{at.of(tenant)}/key/{quote(project)}.pub")
@@ -77,7 +78,7 @@ def _secret(name: str, field: str, pieces: list[str]) -> Iterator[str]:
 
 def _plain(file: Path) -> bytes:
     if str(file) != "-":
-        return file.read_bytes()
+        return bytes_of(file)
     # In a terminal, prompt: the value is then neither echoed nor stored in the shell's history.
     if sys.stdin.isatty():
         found = click.prompt("Value to encrypt", hide_input=True, err=True)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 from headgate.base.texts import visible
 from headgate.cli.offline.parallel import spread
 from headgate.cli.offline.repositories import Files, UnreadableRepository, place_of, read
@@ -219,9 +220,11 @@ def given(command: Callable[..., None]) -> Callable[..., None]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: the tenant file cannot be read: {error}") from error
+        return text_of(path)
+    except OSError as error:
+        raise UserError(f"{path}: the tenant file cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: the tenant file is not UTF-8 text: {error}") from error
 
 
 def _found(file: TenantFile, files: Callable[[Tenant], Sequence[Files | str]], budgets: Budgets) -> LoadedTenants:
@@ -278,7 +281,7 @@ def described(path: Path) -> dict[str, Connection]:
     # Accept the INI files of other programs, too: sections may repeat, and `%` has no special meaning.
     parser = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
-        parser.read_string(path.read_text(), str(path))
+        parser.read_string(text_of(path), str(path))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         raise UserError(f"{path}: cannot be read as a settings file: {' '.join(str(error).split())}") from error
     found: dict[str, Connection] = {}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
+from headgate.base.files import bytes_of
 from headgate.base.hints import expected, with_hint
 from headgate.store.model import check_path
 from headgate.store.types import StoreError
@@ -56,7 +57,7 @@ class EtcdAddress:
 
     def _read(self, option: str, file: str) -> bytes:
         try:
-            read = Path(file).read_bytes()
+            read = bytes_of(Path(file))
         except OSError as error:
             raise StoreError(f"{self}: {option}={file} cannot be read ({error})") from error
         if b"-----BEGIN" not in read:

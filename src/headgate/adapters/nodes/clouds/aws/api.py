@@ -17,6 +17,7 @@ import msgspec
 from headgate.adapters.nodes.clouds.aws import query
 from headgate.adapters.nodes.clouds.aws.launch import COUNTED_QUOTAS
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, CloudResponse, Http, Shared
+from headgate.base.files import text_of
 from headgate.ports.clouds import NODE_TAG, Amounts, CloudUnavailable, OverQuota
 
 T = TypeVar("T")
@@ -282,7 +283,7 @@ class AwsCredentials:
     def _profile(self, name: str) -> query.AwsKeys | None:
         read = configparser.RawConfigParser()
         try:
-            read.read_string(self._file().read_text())
+            read.read_string(text_of(self._file()))
         except (OSError, UnicodeDecodeError, configparser.Error) as error:
             if self._source.file or self._source.profile:
                 # Without the error and its text: the parser quotes the line that it does not understand, which may be a
@@ -348,7 +349,7 @@ class AwsCredentials:
 
 def _token(file: str) -> str:
     try:
-        return Path(file).read_text().strip()
+        return text_of(Path(file)).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise CloudUnavailable(f"{file} cannot be read: {type(error).__name__}") from None
 

@@ -22,6 +22,7 @@ import yaml
 
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.errors import UserError
+from headgate.base.files import bytes_of, text_of
 from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.base.texts import yaml_fault
 from headgate.ports.clouds import CloudUnavailable
@@ -153,7 +154,7 @@ class _Document:
         try:
             if file.stat().st_size > FILE_SIZE_MAX_BYTES:
                 raise UserError(f"{file} is not a kubeconfig: it is larger than {FILE_SIZE_MAX_BYTES >> 20} MB")
-            content = yaml.safe_load(file.read_text())
+            content = yaml.safe_load(text_of(file))
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{file}: cannot be read: {error}") from error
         except yaml.YAMLError as error:
@@ -171,7 +172,7 @@ class _Document:
                 raise UserError(f"{self.file}: {key}-data is not base64") from error
         if path := entry.get(key):
             try:
-                return (self.file.parent / str(path)).read_bytes()
+                return bytes_of(self.file.parent / str(path))
             except OSError as error:
                 raise UserError(f"{self.file}: the {key} {path} cannot be read: {error.strerror}") from error
         return None
@@ -235,7 +236,7 @@ class KubernetesCredentials:
             return {"Authorization": f"Basic {encoded}"}
         if user.token_file is not None:
             try:
-                return {"Authorization": f"Bearer {user.token_file.read_text().strip()}"}
+                return {"Authorization": f"Bearer {text_of(user.token_file).strip()}"}
             except (OSError, UnicodeDecodeError) as error:
                 raise CloudUnavailable(f"the token for {self._cluster.server} cannot be read: {error}") from error
         if user.plugin is None:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 
 SEARCHED = ("~/.config/openstack/clouds.yaml", "/etc/openstack/clouds.yaml")
 SECURE = "secure.yaml"
@@ -53,7 +54,7 @@ def places(file: str, env: Mapping[str, str]) -> tuple[Path, dict[str, Any]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.safe_load(text_of(path))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         # The text of the error may contain a secret.
         raise UserError(f"{path} cannot be read: {type(error).__name__}") from None

@@ -22,6 +22,7 @@ from headgate.adapters.nodes.clouds.podman.engine import Engine, PodmanImages
 from headgate.adapters.nodes.clouds.registry import CloudDriverOptions
 from headgate.adapters.work.directory import remove
 from headgate.base.errors import UserError
+from headgate.base.files import bytes_of
 from headgate.base.tasks import end, run_to_end
 from headgate.ports import clouds
 
@@ -263,7 +264,7 @@ def connect(given: CloudDriverOptions) -> Podman:
         raise UserError("this launcher must run as root: only root can make containers that work as machines")
     file = given.directory / options["authorized_keys"]
     try:
-        authorized = file.read_bytes()
+        authorized = bytes_of(file)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error
     try:

@@ -1,0 +1,44 @@
+"""Test commands whose files are no files: they say so, and wait for nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from headgate.base.errors import UserError
+from headgate.cli.main import group
+
+PIPE = "this is a named pipe; name a regular file"
+SETTINGS = "[scheduler]\ntenant_config = pipe\n"
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Provide a directory with a pipe to which nobody writes, and settings that name it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "settings").write_text(SETTINGS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("check --config pipe", f"pipe: cannot be read: {PIPE}"),
+        ("run --config pipe", f"pipe: cannot be read: {PIPE}"),
+        ("check --repos . --tenant-config pipe", f"pipe: the tenant file cannot be read: {PIPE}"),
+        (
+            "check --repos . --tenant-config /dev/zero",
+            "/dev/zero: the tenant file cannot be read: this is a device; name a regular file",
+        ),
+        ("check --config settings", f"/pipe: the tenant file cannot be read: {PIPE}"),
+        ("run --config settings", f"/pipe: the tenant file cannot be read: {PIPE}"),
+    ],
+)
+def test_what_is_no_file_is_reported(command: str, error: str) -> None:
+    result = CliRunner().invoke(group, command.split())
+    told = str(result.exception) if isinstance(result.exception, UserError) else result.output
+    assert result.exit_code and error in told, told
