@@ -15,6 +15,7 @@ log = logging.getLogger("headgate.files")
 
 DIRECTORY, FILE = 0o700, 0o600
 _OTHERS = 0o077
+_WRITERS = 0o022
 
 
 def private_directory(path: Path, mode: int = DIRECTORY) -> None:
@@ -39,6 +40,18 @@ def private_file(path: Path) -> None:
         return
     for file in (path, *(path.with_name(path.name + beside) for beside in ("-wal", "-shm", "-journal"))):
         close_to_others(file, FILE)
+
+
+@contextlib.contextmanager
+def closed_to_writers() -> Iterator[None]:
+    """Create files and directories, also in child processes, that at most their owner can write."""
+    # The kernel gives no other way to read the umask than to set it.
+    before = os.umask(_WRITERS)
+    os.umask(before | _WRITERS)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextlib.contextmanager

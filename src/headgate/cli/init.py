@@ -18,6 +18,7 @@ import click
 
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
+from headgate.base.private import closed_to_writers
 from headgate.cli.connected import FORGES, connected
 from headgate.cli.hook import install_update
 from headgate.cli.identity.credentials import operator_token
@@ -111,7 +112,8 @@ def _written(
         for path in (*(directory / name for name in texts), *((hub,) if repositories else ())):
             if os.path.lexists(path):
                 raise UserError(f"{path} already exists; nothing was written")
-        with ExitStack() as undo:
+        # With the umask 000, anybody could change the settings, and the hooks that the user's git runs.
+        with closed_to_writers(), ExitStack() as undo:
             directory.mkdir(parents=True, exist_ok=True)
             for name, text in texts.items():
                 # The settings contain the key store's password, so the file is private from the beginning.
