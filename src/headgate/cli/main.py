@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 import sys
 from typing import ClassVar
@@ -121,6 +123,12 @@ SECTIONS = {
 COMMANDS = {name: row for rows in SECTIONS.values() for name, row in rows.items()}
 """Name of a command -> its place, `module:attribute`, and its summary for `--help`."""
 
+OF_THE_MACHINE = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EROFS), "cannot be written"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "cannot be accessed"),
+}
+"""Number of an error that is no defect of a command -> what is wrong with the file."""
+
 
 class HeadgateCommands(LazyGroup):
     later: ClassVar = {name: where for name, (where, _) in COMMANDS.items()}
@@ -174,3 +182,12 @@ def main() -> None:
     except UserError as error:
         say(f"headgate: {visible(str(error))}", err=True)
         sys.exit(error.status)
+    except OSError as error:
+        if error.errno not in OF_THE_MACHINE:
+            raise
+        where = visible(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else ""
+        say(f"headgate: {where or 'the output'}: {OF_THE_MACHINE[error.errno]}: {error.strerror}", err=True)
+        if not where:
+            # What is left in the buffer would raise the error again when the program ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(UserError.status)

@@ -41,7 +41,7 @@ def man(context: click.Context, directory: Path) -> None:
         for name, text in pages(root.command, root):
             (directory / f"{name}.{SECTION}").write_text(text)
     except OSError as error:
-        raise UserError(f"{error.filename}: cannot be written: {error.strerror}") from error
+        raise UserError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
 
 
 def pages(command: click.Command, context: click.Context, name: str = "headgate") -> Iterator[tuple[str, str]]:

@@ -6,16 +6,20 @@ import asyncio
 import logging
 import logging.handlers
 import os
+import re
 import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
+import pygit2
 
 from headgate.adapters.git.command import check_git
-from headgate.base.errors import UserError
+from headgate.base.errors import HeadgateError, UserError
 from headgate.base.tasks import end
 from headgate.cli.launch.components import add_everything
 from headgate.cli.launch.process import Process, process
@@ -34,6 +38,8 @@ GATE = "gate"
 BUSY = 4
 """Load per processor above which the demo prints the load with its times. The jobs that run one by one mostly sleep,
 so other programs delay the gate more than they delay these."""
+
+_UNWRITABLE = re.compile("No space left on device|Disk quota exceeded|Read-only file system|Permission denied")
 
 held_back = logging.handlers.MemoryHandler(capacity=100, flushLevel=logging.ERROR)
 """Warnings of the executor, mostly about what this machine lacks to isolate jobs, until the story has been told."""
@@ -72,9 +78,24 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
     with tempfile.TemporaryDirectory(prefix="headgate-demo-", ignore_cleanup_errors=True) as name:
         # Programs run in directories of their own, where a relative path would name something else.
         root = (directory or Path(name)).absolute()
-        if story == "machines":
-            sys.exit(machines.play(root, Terminal()))
-        sys.exit(asyncio.run(_demo(root, forge, keep, verbose)))
+        with _written_to(root):
+            status = machines.play(root, Terminal()) if story == "machines" else None
+            sys.exit(asyncio.run(_demo(root, forge, keep, verbose)) if status is None else status)
+
+
+@contextmanager
+def _written_to(root: Path) -> Iterator[None]:
+    """Raise UserError, which names the directory, if the demo fails because it cannot write there: the libraries that
+    make the repositories report that in errors of their own."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, RuntimeError, HeadgateError, pygit2.GitError) as error:
+        if (found := _UNWRITABLE.search(str(error))) is None:
+            raise
+        text = f"{root}: the demo cannot write its files: {found[0]}"
+        raise UserError(f"{text}; name a directory elsewhere with --directory") from error
 
 
 def _check_empty(directory: Path) -> None:
