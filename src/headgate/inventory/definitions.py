@@ -10,6 +10,7 @@ import msgspec
 
 from headgate.base.errors import needing
 from headgate.base.hints import expected, with_hint
+from headgate.inventory import expansion
 from headgate.inventory.model import KIND, PARENT, PROVIDER, READ, WRITE, Definition, Object, Permission
 from headgate.inventory.names import Invalid, name, value
 
@@ -45,6 +46,8 @@ class Schema:
         with needing("a JSON Schema of the inventory", "inventory"):
             import jsonschema_rs  # 15 MB
         document = _parsed(text)
+        # Checks run in the process that serves everybody, and nothing can interrupt one.
+        expansion.bound(document)
         self._properties = _properties(document)
         self._fields = _fields(document)
         _open_empty_types(document)

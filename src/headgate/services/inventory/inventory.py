@@ -247,6 +247,9 @@ class Inventory:
             revision = await self.journal.now()
             await self.journal.wait_for(revision)
         async for commits, reached in self.journal.follow(revision, quiet_s=quiet_s):
+            # First, not afterwards: one of these commits may hide a property that a later one changes.
+            if questions.changes_facts(commits):
+                query = await self._questions.query(caller, any)
             batch: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:
                 batch += [(one, commit) for one in questions.seen(query, commit)]
@@ -255,9 +258,6 @@ class Inventory:
                     yield batch, commit.revision
                     batch = []
                     await self._search.turns.turn()
-            # The visibility rules and the types may have changed for the following commits.
-            if questions.changes_facts(commits):
-                query = await self._questions.query(caller, any)
             yield batch, reached
 
     # ---- writing

@@ -15,7 +15,7 @@ from headgate.inventory.permissions import redacted
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.admin import PARTITIONS_MAX, DefinitionScope
 from headgate.services.inventory.draft import Create, Remove, Step, Update
-from headgate.services.inventory.errors import InventoryError
+from headgate.services.inventory.errors import InventoryError, PermissionDenied
 from headgate.services.inventory.inventory import Inventory
 from headgate.services.inventory.journal import JournalCommit
 from headgate.web.inventory.identity import CallerSessions, InventoryCall, SessionInfo
@@ -25,6 +25,8 @@ PORTION_MAX = 100
 """Number of objects that are encoded before other tasks may run."""
 QUIET_S = 15.0
 """Longest interval between two progress messages of a watch."""
+ADMITTED_S = 1.0
+"""Seconds for which the credentials of a watch count as checked."""
 STEPS_MAX = 100
 PARTED_STEPS_MAX = 1_000
 FILTERS_MAX = 100
@@ -134,7 +136,14 @@ class Additions:
         caller = await self._caller(call, request.session)
         filters = await self._filters(caller, request.any)
         batches = self._inventory.changes(caller, filters, request.revision, quiet_s=QUIET_S)
+        loop = asyncio.get_running_loop()
+        admitted_s = loop.time()
         async for changes, revision in batches:
+            # Tokens expire, and a partition may be closed to them: a watch lasts no longer than its permission.
+            if loop.time() - admitted_s >= ADMITTED_S:
+                admitted_s = loop.time()
+                if await self._caller(call, request.session) != caller:
+                    raise PermissionDenied("the rights of these credentials have changed; watch again")
             yield pb.WatchResponse(changes=[_change(*one) for one in changes], revision=revision)
 
     async def _caller(self, call: InventoryCall, session: pb.Session) -> model.Caller:

@@ -1,0 +1,65 @@
+"""Test watchers of the inventory who lose their permission, or are slow on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+
+import pytest
+
+from headgate.inventory.definitions import check
+from headgate.inventory.journal import ObjectChange
+from headgate.inventory.model import Caller, Definition, ObjectType, Permission
+from headgate.inventory.wire import inventory_pb2 as pb
+from headgate.services.inventory.admin import DefinitionScope
+from headgate.services.inventory.draft import Create, Update
+from headgate.testing.clock import DEADLINE_S
+from headgate.web.inventory import v1
+from headgate.web.inventory.identity import Verifying
+from tests.hostile.test_inventory import refusal
+from tests.integration.inventory.served import served
+from tests.integration.inventory.test_matrix import issuer, token
+from tests.unit.inventory.objects import PARTITIONS, an_object
+from tests.unit.inventory.world import ADMIN, a_world
+
+SECRET = "hunter2"
+
+
+async def test_a_watch_ends_when_the_token_that_began_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watcher sends nothing more, and reads what others change for as long as the connection lasts."""
+    monkeypatch.setattr(v1, "QUIET_S", 0.1)
+    monkeypatch.setattr(v1, "ADMITTED_S", 0.0)
+    async with served(Verifying([issuer()])) as client:
+        root = client.like(token(sub="root", roles=["admin"]), user="root", project="blue", partition="site")
+        await root.SetPartition(partition=pb.Partition(name="site"))
+        short = token(sub="mallory", projects=["blue"], partitions=["site"], exp=int(time.time()) + 2)
+        watch = client.like(short, user="mallory", project="blue").Watch()
+        async with asyncio.timeout(DEADLINE_S):
+            found = await refusal(watch)
+    assert found[0] == "UNAUTHENTICATED" and "expired" in found[1]
+
+
+async def test_a_watcher_who_falls_behind_sees_no_property_that_was_hidden_meanwhile() -> None:
+    """The property is hidden in one commit, and set in the next; the watcher reads neither until both are there."""
+    async with a_world() as world:
+        inventory = world.inventory
+        await inventory.admin.set_object_type(ADMIN, ObjectType("box"))
+        made = an_object(type="box", project="blue", partition=PARTITIONS[0], properties={"rack": "1"})
+        await inventory.apply(ADMIN, [Create(made)])
+        reader = Caller("mallory", "blue", PARTITIONS[0])
+        watch = inventory.changes(reader, [], 0, quiet_s=DEADLINE_S)
+        await anext(watch)
+        rules = {"password": (Permission("", "", 0), Permission("", "admin", 3))}
+        hiding = check(Definition("d" * 32, json.dumps({}), rules))
+        await inventory.admin.set_definition(ADMIN, DefinitionScope("box", PARTITIONS[0], ""), hiding)
+        change = Update(made.uuid, set_properties={"password": SECRET, "rack": "2"})
+        written = await inventory.apply(ADMIN, [change])
+        await inventory.journal.wait_for(written.revision)
+        seen = list[ObjectChange]()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DEADLINE_S):
+                while not seen:
+                    seen += [one for one, _ in (await anext(watch))[0]]
+        assert "rack" in str(seen) and SECRET not in str(seen)
