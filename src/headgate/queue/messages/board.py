@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -126,11 +126,8 @@ class MessageBoard:
         if key:
             large = sum(len(draft.body) for draft in drafts) > INLINE_MAX_CHARS
             digest = await asyncio.to_thread(digest_of, drafts) if large else digest_of(drafts)
-        if self._account.stale(app):
-            self._account.saw(app, *await self._read(lambda database: usage(database, app)))
-        # Dead letters always have room: a full application could otherwise not give up what fills it.
-        counted = nullcontext() if queue == DEAD_LETTERS else self._account.taken(app, drafts)
-        with counted:
+        await self._refresh_usage(app)
+        with self._account.taken(app, drafts, dead=queue == DEAD_LETTERS):
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
         # After the commit: readers that are woken read the database immediately.
         for partition in {QueuePartition(queue, one.partition) for one in posted if not one.deliver_at}:
@@ -140,9 +137,16 @@ class MessageBoard:
         return posted, replayed
 
     async def put(self, app: str, queue: str, ids: Sequence[tuple[int, str]], body: str, ttl_s: int) -> None:
-        """Write the body to each (partition, id), which is created if it does not exist. Raise InvalidPost."""
+        """Write the body to each (partition, id), which is created if it does not exist. Raise InvalidPost, or
+        PartitionFull: every message counts as a new one, because it may be one."""
+        drafts, chars = [records.MessageDraft(body, ttl_s)] * len(ids), len(body) * len(ids)
+        if len(ids) > 1 and chars > records.PUT_MAX_CHARS:
+            why = f"they would have {chars} characters together; at most {records.PUT_MAX_CHARS} are written at a time"
+            raise records.InvalidPost({"message_ids": why})
         put = storage.MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
-        await self._write(lambda database: storage.put_ids(database, put), app)
+        await self._refresh_usage(app)
+        with self._account.taken(app, drafts, dead=queue == DEAD_LETTERS):
+            await self._write(lambda database: storage.put_ids(database, put), app, chars=chars)
         for partition, _ in ids:
             self.signal.notify(app, QueuePartition(queue, partition))
 
@@ -163,9 +167,20 @@ class MessageBoard:
         raises."""
         return await self._read(lambda database: work(database, self._now_ms()))
 
-    async def change(self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False) -> T:
+    async def _refresh_usage(self, app: str) -> None:
+        """Read what the application keeps, unless it is known."""
+        if self._account.stale(app):
+            self._account.saw(app, *await self._read(lambda database: usage(database, app)))
+
+    async def change(
+        self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False, dead: bool = False
+    ) -> T:
         """Call a write function, such as those of `leases`, and return its result once it is durable. Raise what it
-        raises. `soon`: afterwards, something may be due before the next planned check."""
+        raises. `soon`: afterwards, something may be due before the next planned check. `dead`: it may write dead
+        letters; raise PartitionFull if there is no room for them."""
+        if dead:
+            await self._refresh_usage(app)
+            self._account.check_dead(app)
         answer: T = await self._write(lambda database: work(database, self._moment()), app)
         if soon:
             self._later.set()
@@ -254,10 +269,11 @@ class MessageBoard:
         return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
 
     async def _write(
-        self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False
+        self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False, chars: int = 0
     ) -> Any:  # any answer of the function
-        """Queue a write and wait for it. Raise Overloaded or PartitionFull."""
-        write = Write(work, asyncio.get_running_loop().create_future(), alone)
+        """Queue a write and wait for it; `chars`: the characters of bodies that a function writes. Raise Overloaded or
+        PartitionFull."""
+        write = Write(work, asyncio.get_running_loop().create_future(), alone, chars)
         self._waiting.put(app, write)
         # A task exists only while something waits, so an idle board costs nothing.
         if self._writing is None or self._writing.done():

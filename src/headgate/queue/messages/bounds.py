@@ -14,6 +14,9 @@ DROP_MAX = 20_000
 """Messages dropped from one partition in one transaction."""
 FULL_AGAIN_S = 10.0
 """Seconds after which a post that was refused because there is no room may be tried again."""
+DEAD_ROOM = 2
+"""Dead letters are accepted up to this multiple of an application's limits: a full application could otherwise not give
+up what fills it, and without a limit their queue would hold any number of messages."""
 KNOWN_S = 0.5
 """Seconds for which the usage of an application, once read from the database, counts as current."""
 _PLACE = "queue = ? and partition = ?"
@@ -122,10 +125,10 @@ class ApplicationUsage:
         self._seen[app] = _Seen(messages + more[0], size_bytes + more[1], self.now_s())
 
     @contextmanager
-    def taken(self, app: str, drafts: Sequence[MessageDraft]) -> Iterator[None]:
+    def taken(self, app: str, drafts: Sequence[MessageDraft], *, dead: bool = False) -> Iterator[None]:
         """Count the messages as pending inside the context. Raise PartitionFull if they are too many, too large or
-        too fast."""
-        self._take(app, drafts)
+        too fast. `dead`: they are dead letters, for which a full application has as much room again."""
+        self._take(app, drafts, dead)
         size = sum(draft.size_bytes for draft in drafts)
         self._pend(app, len(drafts), size)
         try:
@@ -139,21 +142,27 @@ class ApplicationUsage:
         if (now := (before[0] + messages, before[1] + size_bytes)) != (0, 0):
             self._pending[app] = now
 
-    def _take(self, app: str, drafts: Sequence[MessageDraft]) -> None:
-        size = sum(draft.size_bytes for draft in drafts)
-        if (seen := self._seen.get(app)) is not None:
-            if self.limits.messages_max and seen.messages + len(drafts) > self.limits.messages_max:
-                raise PartitionFull(
-                    f"application {app} is full: its limit is {self.limits.messages_max} messages", FULL_AGAIN_S
-                )
-            if self.limits.bytes_max and seen.size_bytes + size > self.limits.bytes_max:
-                raise PartitionFull(
-                    f"application {app} is full: its limit is {self.limits.bytes_max} bytes", FULL_AGAIN_S
-                )
-        if self.limits.rate_max:
+    def check_dead(self, app: str) -> None:
+        """Raise PartitionFull if the application has no room for dead letters either."""
+        self._check(app, (), DEAD_ROOM)
+
+    def _take(self, app: str, drafts: Sequence[MessageDraft], dead: bool) -> None:
+        self._check(app, drafts, DEAD_ROOM if dead else 1)
+        if self.limits.rate_max and not dead:
             self._pace(app, len(drafts))
-        if seen is not None:
-            seen.messages, seen.size_bytes = seen.messages + len(drafts), seen.size_bytes + size
+        if (seen := self._seen.get(app)) is not None:
+            seen.messages += len(drafts)
+            seen.size_bytes += sum(draft.size_bytes for draft in drafts)
+
+    def _check(self, app: str, drafts: Sequence[MessageDraft], times: int) -> None:
+        """Raise PartitionFull if the messages exceed the limits, multiplied by `times`."""
+        if (seen := self._seen.get(app)) is None:
+            return
+        limits, size = self.limits, sum(draft.size_bytes for draft in drafts)
+        if limits.messages_max and seen.messages + len(drafts) > limits.messages_max * times:
+            raise PartitionFull(f"application {app} is full: its limit is {limits.messages_max} messages", FULL_AGAIN_S)
+        if limits.bytes_max and seen.size_bytes + size > limits.bytes_max * times:
+            raise PartitionFull(f"application {app} is full: its limit is {limits.bytes_max} bytes", FULL_AGAIN_S)
 
     def _pace(self, app: str, count: int) -> None:
         """Limit the rate. One second's quota may be used in one burst; a larger batch must wait until the whole quota

@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.queue.messages import holders, queues
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.records import InvalidPost, KeyReused, StoredMessage
+from headgate.queue.messages.records import InvalidPost, KeyReused
 from headgate.queue.messages.storage import read_ids
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.partitions import QueuePartition, comes_next, head_of
@@ -311,24 +311,17 @@ def _checked(
 def _record(database: Database, report: _PartitionReport, moment: holders.LeaseMoment) -> None:
     held, outcome = report.held, report.outcome
     known: dict[str, int] = dict(database.execute(f"select id, failed from tried where {holders.PLACE}", held.place))
-    found = {one.message_id: one for one in _read_failed(database, held, outcome, moment)}
     for id in outcome.done:
         if id in known:
             holders.forget(database, held, id)
     for failure in outcome.failed:
-        if failure.message_id in found:
+        # Read one by one: together, the bodies of two thousand messages take gigabytes.
+        if found := read_ids(database, held.queue.id, [(held.partition, failure.message_id)], moment.now_ms):
             tries = known.get(failure.message_id, 0) + 1
-            holders.fail(database, held, found[failure.message_id], failure, tries, outcome.attempts, moment)
+            holders.fail(database, held, found[0], failure, tries, outcome.attempts, moment)
         elif failure.message_id in known:
             holders.forget(database, held, failure.message_id)
     holders.write(database, held, "ticks = ?, id = ?", report.last.ticks, report.last.id)
-
-
-def _read_failed(
-    database: Database, held: holders.HeldLease, outcome: holders.Outcome, moment: holders.LeaseMoment
-) -> Sequence[StoredMessage]:
-    ids = [(held.partition, one.message_id) for one in outcome.failed]
-    return read_ids(database, held.queue.id, ids, moment.now_ms)
 
 
 def _check(

@@ -273,6 +273,8 @@ class Write:
     done: asyncio.Future[Any]
     alone: bool = False
     """Whether the write needs a transaction of its own."""
+    written_chars: int = 0
+    """Characters of bodies that a function writes."""
 
     @property
     def messages(self) -> int:
@@ -282,7 +284,9 @@ class Write:
     @property
     def chars(self) -> int:
         """Return the number of characters in their bodies."""
-        return sum(len(draft.body) for draft in self.work.drafts) if isinstance(self.work, MessagePost) else 0
+        if isinstance(self.work, MessagePost):
+            return sum(len(draft.body) for draft in self.work.drafts)
+        return self.written_chars
 
 
 class GroupLine:

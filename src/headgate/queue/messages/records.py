@@ -18,6 +18,8 @@ READ_MAX = 1_000
 """Limit on the messages of one partition that one request reads."""
 READ_MAX_CHARS = 4_000_000
 """Characters of bodies after which a page of messages ends; it has at least one message."""
+PUT_MAX_CHARS = 16_000_000
+"""Limit on the characters of bodies that one request writes to several ids."""
 KEY_MAX_CHARS = 200
 DELAY_MAX_S = TTL_MAX_S
 """Longest time, in seconds, from the posting of a message to its delivery."""

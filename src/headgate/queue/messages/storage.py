@@ -46,15 +46,20 @@ def read(
 
 
 def read_ids(database: Database, queue: int, ids: Sequence[tuple[int, str]], now_ms: int) -> list[StoredMessage]:
+    """Return the messages that exist, each once. Raise InvalidPost if several have too many characters together."""
     sql = (
         "select id, ticks, body, partition from message"
         " where queue = ? and partition = ? and ticks = ? and id = ? and expires_ms > ?"
     )
-    return [
-        one
-        for partition, id in ids
-        for one in _stored(database.execute(sql, (queue, partition, ticks_of(id), id, now_ms)))
-    ]
+    found, chars = list[StoredMessage](), 0
+    # An id that is named a thousand times is read once.
+    for partition, id in dict.fromkeys(ids):
+        some = _stored(database.execute(sql, (queue, partition, ticks_of(id), id, now_ms)))
+        found, chars = found + some, chars + sum(len(one.body) for one in some)
+        if chars > READ_MAX_CHARS and len(found) > 1:
+            why = f"these messages have more than {READ_MAX_CHARS} characters together; request fewer at a time"
+            raise InvalidPost({"message_ids": why})
+    return found
 
 
 def backlog(database: Database, queue: int, partition: int, after: Position, now_ms: int) -> PartitionBacklog:

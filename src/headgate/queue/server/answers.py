@@ -18,7 +18,7 @@ from headgate.queue.messages.holders import LeaseLost
 from headgate.queue.messages.posts import AGAIN_S, Listener, Overloaded
 from headgate.queue.messages.records import InvalidPost, KeyReused, NoQueue, PartitionFull, QueueRecord, StoredMessage
 from headgate.queue.server.access import AccessDenied, ApplicationKeys, QueueCaller
-from headgate.queue.server.forms import MessagePage
+from headgate.queue.server.forms import PAGE_MAX_CHARS, MessagePage
 from headgate.queueing.ids import Position, position_of
 from headgate.queueing.partitions import QueuePartition
 from headgate.rest import HTTPException, HttpRequest, Response, ServerSentEvents
@@ -152,6 +152,9 @@ def _news(found: list[StoredMessage], page: MessagePage) -> bool:
 async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:
     found: list[StoredMessage] = []
     for partition in page.partitions:
+        # Each partition has a page of its own, and there may be two hundred of them.
+        if sum(len(one.body) for one in found) > PAGE_MAX_CHARS:
+            break
         # Reads include the message at the position, so read one more where that one is left out.
         more = page.exclusive
         some = await site.board.read(queue, partition, page.since, limit=page.limit + more, descending=page.descending)

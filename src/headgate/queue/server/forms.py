@@ -18,6 +18,8 @@ from headgate.queueing.partitions import DEAD_LETTERS, PARTITIONS_MAX, PRIORITIE
 T = TypeVar("T")
 
 LIMIT_DEFAULT = 100
+PAGE_MAX_CHARS = records.READ_MAX_CHARS
+"""Characters of bodies after which a page of several partitions ends."""
 WAIT_MAX_S = 60.0
 IDS_MAX = 1_000
 MOST_MAX = 9_999_999_999

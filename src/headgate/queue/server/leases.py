@@ -73,7 +73,10 @@ async def commit(site: MessageSite, request: HttpRequest, app: str, queue: str, 
     _checked(outcome)
     key = forms.idempotency_key(request.headers)
     renewed = await site.board.change(
-        app, lambda database, now: leases.commit(database, app, queue, lease, outcome, now, key)
+        app,
+        lambda database, now: leases.commit(database, app, queue, lease, outcome, now, key),
+        # Each group of workers may give up the same messages once more, so dead letters are limited here, too.
+        dead=bool(outcome.failed),
     )
     return answer({**OK, "lease": renewed})
 

@@ -54,7 +54,8 @@ _PAGE = [
     _query(
         "partitions",
         {"type": "string", "default": "1"},
-        "Comma-separated numbers; the response has one partition after the other.",
+        "Comma-separated numbers; the response has one partition after the other, and ends after the one with which it"
+        " has more than 4 million characters.",
     ),
 ]
 
