@@ -62,7 +62,8 @@ class Web:
 async def served(identity: Identity | None = None, tls: Tls | None = None) -> AsyncIterator[Web]:
     inventory = Inventory(Store(MemoryBackend()), InventoryMap(), lambda: 1_000)
     await inventory.begin()
-    app = create_app(v1_parts(CallerSessions(identity or Trusting(), inventory), inventory))
+    sessions = CallerSessions(identity or Trusting(), inventory)
+    app = create_app(v1_parts(sessions, inventory), sessions)
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     web = serve(app, "127.0.0.1", 0, stop, port.set_result, tls=tls)
     running = asyncio.ensure_future(run_until(stop, inventory.journal.run(), web))

@@ -85,7 +85,7 @@ def _servers(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> l
     if settings.store_url.startswith(SCHEME):
         works.append(_be_found(settings, host, served))
     if http_port := settings.get("inventory", "http_port"):
-        app = create_app(v1_parts(sessions, inventory))
+        app = create_app(v1_parts(sessions, inventory), sessions)
         announce = _announce("JSON over HTTPS" if tls else "JSON over HTTP", host)
         works.append(serve_web(app, host, int(http_port), stop, announce, "[inventory]", "http_port", tls))
     return works
@@ -93,7 +93,8 @@ def _servers(settings: Settings, inventory: Inventory, stop: asyncio.Event) -> l
 
 def make_json(settings: Settings, inventory: Inventory) -> App:
     """Return the inventory as JSON over HTTP, for a port that serves other things as well. Raise UserError."""
-    return create_app(v1_parts(_sessions(settings, inventory), inventory))
+    sessions = _sessions(settings, inventory)
+    return create_app(v1_parts(sessions, inventory), sessions)
 
 
 def _sessions(settings: Settings, inventory: Inventory) -> CallerSessions:

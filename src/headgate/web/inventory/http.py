@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor, ServiceDescriptor
@@ -17,7 +18,7 @@ from grpc import StatusCode
 from headgate import __version__, rest
 from headgate.inventory.names import Invalid
 from headgate.web.answers import document, static_file
-from headgate.web.inventory.identity import InventoryCall
+from headgate.web.inventory.identity import CallerSessions, InventoryCall
 from headgate.web.inventory.rpc import CALL_MAX_S, RpcStatus, methods, status
 from headgate.web.inventory.server import REQUEST_SIZE_MAX_BYTES, V1
 from headgate.web.server import CLIENT_CERTIFICATE
@@ -49,6 +50,10 @@ REFUSALS = {
 
 FILES = ("inventory.js", "live.js", "page.js", "style.css", "icon.svg")
 """Static files that the page needs; the inventory serves them itself, as it may run without a gate."""
+VALUES_MAX = 100_000
+"""Limit on the values of a body."""
+SMALL_BYTES = 10_000
+"""Size of a body above which it is parsed in a thread, so that the loop serves others meanwhile."""
 SESSION = ("user", "project", "partition")
 """Fields of a session: sent as headers such as `headgate-user`, or as `session` in the body."""
 
@@ -236,10 +241,10 @@ async def inventory_file(request: rest.HttpRequest, name: str, edition: str = ""
 PAGES = (inventory_page, inventory_file)
 
 
-def create_app(parts: Sequence[object]) -> rest.WebApplication:
-    """Create the application. The `parts` implement the methods, as for gRPC."""
+def create_app(parts: Sequence[object], sessions: CallerSessions) -> rest.WebApplication:
+    """Create the application. The `parts` implement the methods, as for gRPC; `sessions` admit callers."""
     answers = methods(V1, parts)
-    handlers = [_handler(route, *answers[route.method]) for route in ROUTES]
+    handlers = [_handler(route, *answers[route.method], sessions) for route in ROUTES]
     return rest.WebApplication([*handlers, _openapi(), *PAGES], body_max_bytes=REQUEST_SIZE_MAX_BYTES)
 
 
@@ -252,13 +257,20 @@ def _openapi() -> rest.Handler:
     return rest.get("/openapi.json", include_in_schema=False)(openapi)
 
 
-def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., Any]) -> rest.Handler:  # of any message
+def _handler(
+    route: HttpRoute,
+    method: MethodDescriptor,
+    answer: Callable[..., Any],  # of any message
+    sessions: CallerSessions,
+) -> rest.Handler:
     made = GetMessageClass(method.input_type)
 
     async def handle(request: rest.HttpRequest) -> rest.Response[Any] | rest.StreamResponse:
         try:
             headers = {key.lower(): value for key, value in request.headers.items()}
             call = InventoryCall(headers, request.scope["state"].get(CLIENT_CERTIFICATE, b""))
+            # Before the body is read: only callers with credentials may make the server parse megabytes.
+            sessions.admit(call)
             message = await _read(route, request, made())
             if method.server_streaming:
                 return await _stream(answer(call, message))
@@ -279,9 +291,13 @@ def _handler(route: HttpRoute, method: MethodDescriptor, answer: Callable[..., A
 async def _read(route: HttpRoute, request: rest.HttpRequest, message: Message) -> Message:
     """Read the request into the message. Raise Invalid."""
     fields: dict[str, Any] = {}  # JSON
+    body = await request.body() if route.has_body else b""
+    # Each value takes Protobuf's parser many microseconds, and four megabytes have room for a million.
+    if (count := body.count(b",")) > VALUES_MAX:
+        raise Invalid(f"the body has about {count} values; at most {VALUES_MAX} are allowed")
     if route.has_body:
         try:
-            fields = json.loads(await request.body() or b"{}")
+            fields = json.loads(body or b"{}")
         # A body of thousands of brackets exceeds the decoder's recursion limit.
         except (ValueError, RecursionError) as error:
             raise Invalid(f"the body is not JSON: {error}") from error
@@ -298,7 +314,8 @@ async def _read(route: HttpRoute, request: rest.HttpRequest, message: Message) -
         raise Invalid("session is not a JSON object")
     fields["session"] = {**session, **given}
     try:
-        return ParseDict(_flags(fields, message), message)
+        parse = partial(ParseDict, _flags(fields, message), message)
+        return await asyncio.to_thread(parse) if len(body) > SMALL_BYTES else parse()
     except (ParseError, RecursionError) as error:
         raise Invalid(f"invalid request for {route.method}: {error}") from error
 

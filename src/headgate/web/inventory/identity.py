@@ -156,6 +156,10 @@ class CallerSessions:
         """Let credentials that name no partitions enter `open_partitions` (names or uuids; `*`: all)."""
         self._identity, self._inventory, self._open = identity, inventory, tuple(open_partitions)
 
+    def admit(self, call: InventoryCall) -> None:
+        """Check that the call has valid credentials, whatever it wants. Raise Unauthenticated."""
+        self._identity.who(call, SessionInfo())
+
     async def anybody(self, call: InventoryCall, session: SessionInfo) -> Caller:
         """Return the caller, without a partition, with the roles held everywhere, and with its project, if any.
 
