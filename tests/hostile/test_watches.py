@@ -10,11 +10,13 @@ from contextlib import suppress
 import pytest
 
 from headgate.inventory.definitions import check
+from headgate.inventory.filters import Filter, PropertyConditions, PropertyFilter
 from headgate.inventory.journal import ObjectChange
 from headgate.inventory.model import Caller, Definition, ObjectType, Permission
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.services.inventory.admin import DefinitionScope
 from headgate.services.inventory.draft import Create, Update
+from headgate.services.inventory.search import COMPARED_MAX
 from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory import v1
 from headgate.web.inventory.identity import Verifying
@@ -23,8 +25,10 @@ from tests.integration.inventory.served import served
 from tests.integration.inventory.test_matrix import issuer, token
 from tests.unit.inventory.objects import PARTITIONS, an_object
 from tests.unit.inventory.world import ADMIN, a_world
+from tests.waiting import until
 
 SECRET = "hunter2"
+WATCHERS, OBJECTS, FILTERS, TERMS = 20, 10, 5, 990
 
 
 async def test_a_watch_ends_when_the_token_that_began_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +67,35 @@ async def test_a_watcher_who_falls_behind_sees_no_property_that_was_hidden_meanw
                 while not seen:
                     seen += [one for one, _ in (await anext(watch))[0]]
         assert "rack" in str(seen) and SECRET not in str(seen)
+
+
+async def test_a_crowd_of_watchers_with_large_filters_delays_nobody() -> None:
+    """One commit wakes all of them; in between, others get a turn after a bounded number of comparisons."""
+    async with a_world() as world:
+        inventory = world.inventory
+        await inventory.admin.set_object_type(ADMIN, ObjectType("box"))
+        made = [
+            an_object(type="box", project="blue", partition=PARTITIONS[0], uuid=f"{n:032x}", name=f"n{n}")
+            for n in range(OBJECTS)
+        ]
+        await inventory.apply(ADMIN, [Create(one) for one in made])
+        mallory, reached = Caller("mallory", "blue", PARTITIONS[0]), list[int]()
+        wanted = PropertyConditions(any_items=tuple(PropertyFilter("x", str(n)) for n in range(TERMS)))
+        broad = [Filter(types=("box",), name=f"n{n}", name_prefix=True, wanted=wanted) for n in range(FILTERS)]
+
+        async def watch() -> None:
+            async for _, revision in inventory.changes(mallory, broad, 0, quiet_s=DEADLINE_S):
+                reached.append(revision)
+
+        watching = [asyncio.ensure_future(watch()) for _ in range(WATCHERS)]
+        await until("all are watching", lambda: len(reached) >= WATCHERS)
+        written = await inventory.apply(mallory, [Update(one.uuid, add_tags=("new",)) for one in made])
+        others = 0
+        while sum(one >= written.revision for one in reached) < WATCHERS:
+            await asyncio.sleep(0)
+            others += 1
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
+    compared = 2 * WATCHERS * OBJECTS * FILTERS * TERMS
+    assert others > compared / (2 * COMPARED_MAX), "they took turns with others, and not all of them at once"

@@ -252,7 +252,7 @@ class Inventory:
                 query = await self._questions.query(caller, any)
             batch: list[tuple[ObjectChange, JournalCommit]] = []
             for commit in commits:
-                batch += [(one, commit) for one in questions.seen(query, commit)]
+                batch += [(one, commit) async for one in questions.seen(query, commit, self._questions.watch_turns)]
                 # A watcher that is far behind gets the changes in portions, cut between commits.
                 if len(batch) >= BATCH_MAX:
                     yield batch, commit.revision

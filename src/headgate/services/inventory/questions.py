@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from itertools import product
 from typing import Self
 
@@ -23,7 +23,7 @@ from headgate.services.inventory.errors import PermissionDenied, Unmet
 from headgate.services.inventory.facts import Basis, InventoryFacts
 from headgate.services.inventory.index import Condition, IndexQuery, Position
 from headgate.services.inventory.journal import JournalCommit
-from headgate.services.inventory.search import FoundObject
+from headgate.services.inventory.search import COMPARED_MAX, FoundObject, ReadTurns
 from headgate.store.store import Store
 from headgate.store.types import At, Conflict
 
@@ -90,6 +90,8 @@ class Questions:
 
     def __init__(self, facts: InventoryFacts) -> None:
         self._facts = facts
+        self.watch_turns = ReadTurns()
+        """Turns of watchers, who do not wait behind searches, nor these behind them."""
 
     async def filter(self, caller: Caller, expression: Expression) -> Filter:
         """Return the filter with names and patterns resolved, and with the caller's partition and project as defaults.
@@ -255,10 +257,17 @@ def wrong_marker(marker: str) -> names.Invalid:
     return names.Invalid(f"marker {marker!r} is not the uuid of a matching object")
 
 
-def seen(query: IndexQuery, commit: JournalCommit) -> Iterator[ObjectChange]:
+async def seen(query: IndexQuery, commit: JournalCommit, turns: ReadTurns) -> AsyncIterator[ObjectChange]:
     """Yield the changes of a commit to matching objects. An object that starts to match is shown as created, one that
     stops matching as deleted."""
+    # A commit wakes all watchers together, and each may need many comparisons: hence a turn before the first, too.
+    cost = 2 * query.terms
+    left = 0
     for change in commit.recorded.changes:
+        if left < cost:
+            await turns.turn()
+            left = COMPARED_MAX
+        left -= cost
         # Only visible properties are compared, so that a change of matches does not reveal hidden ones.
         old = query.shown(change.old) if change.old and query.matches(change.old) else None
         new = query.shown(change.new) if change.new and query.matches(change.new) else None
