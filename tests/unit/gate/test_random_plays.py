@@ -13,7 +13,7 @@ from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.absorb import absorb
 from headgate.gate.decide import settle
 from headgate.gate.items.trial import idle_since, never_idle, unfinished
-from headgate.gate.state.actions import Action, Land, Record, Supersede, Vouch
+from headgate.gate.state.actions import Action, Cancel, Land, Record, Supersede, Vouch
 from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.surroundings import Closing
 from headgate.gate.state.works import (
@@ -92,11 +92,13 @@ class Improvised:
         assert {_name(action) for action in second} <= names, f"{event} asks twice"
 
     def _is_settled(self) -> None:
-        actions = list[Action]()
+        # A canceled build holds its semaphores until it has ended, which is not before the next turn.
+        cancels: list[Action] = [action for action in self.play.actions if isinstance(action, Cancel)]
+        actions = list(cancels)
         again = settle(self.play.state, self.play.world, actions)
         self.settled = not unfinished(list(self.play.actions))
         if self.settled:
-            assert (again, actions) == (self.play.state, []), "what is settled is not settled"
+            assert (again, actions) == (self.play.state, cancels), "what is settled is not settled"
 
     def _looks_only_at_what_moved(self, *events: Event) -> None:
         """Update the facts first, as the gate does before it relies on its decisions."""
