@@ -18,6 +18,7 @@ from headgate.inventory.names import Invalid
 from headgate.inventory.wire import inventory_pb2 as v1
 from headgate.inventory.wire import runm_pb2 as runm
 from headgate.map.inventory.places import InventoryMap
+from headgate.services.inventory import leases as leasing
 from headgate.services.inventory.draft import Create
 from headgate.services.inventory.pool import MACHINE
 from headgate.services.inventory.search import PORTION_MAX
@@ -112,6 +113,22 @@ async def test_a_page_token_does_not_reveal_names_of_other_projects() -> None:
         ):
             found = await refusal(reader.Search(any=[v1.Filter(types=[PROVIDER])], limit=10, page_token=forged))
             assert found[0] == "INVALID_ARGUMENT", forged
+
+
+async def test_leases_of_ones_own_capacity_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An own object has any capacity, and all partitions share the number of leases."""
+    monkeypatch.setattr(leasing, "ACTIVE_MAX", 20)
+    async with a_site() as (root, mallory):
+        own = v1.Object(type="runm.image", name="own", project="blue", properties={"space": "1000"})
+        await mallory.Apply(steps=[v1.Step(create=own)])
+        theirs = v1.Object(type="runm.image", name="other", project="red")
+        await root.like(project="red", partition="vault").Apply(steps=[v1.Step(create=theirs)])
+        ask = {"search": "type=runm.image name=own", "amounts": {"space": "1"}, "duration_s": 2_000_000}
+        ends = [await status(mallory.AskLease(**ask)) for _ in range(20)]
+        assert ends == ["OK"] * 10 + ["FAILED_PRECONDITION"] * 10
+        person = token(sub="victim", projects=["red"], partitions=["vault"])
+        victim = root.like(person, user="victim", project="red", partition="vault")
+        assert (await victim.AskLease(search="type=runm.image name=other", duration_s=60)).state == v1.Lease.HELD
 
 
 async def test_a_user_who_floods_with_leases_gets_no_foreign_objects_and_keeps_nobody_out() -> None:

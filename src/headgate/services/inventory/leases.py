@@ -98,9 +98,12 @@ class ObjectLeasing:
         """Refuse a lease if there are too many. Raise Unmet."""
         if len(book.leases) >= ACTIVE_MAX:
             raise Unmet(f"there are {ACTIVE_MAX} leases, which is the limit; try again when some have ended")
-        own = [one for one in book.leases.values() if one.user == lease.user and one.state == leases.WAITING]
-        if len(own) >= WAITING_MAX:
-            raise Unmet(f"{len(own)} leases of {lease.user} are already waiting; end some of them first")
+        own = [one for one in book.leases.values() if one.user == lease.user]
+        # All partitions share the limit: nobody may take the rest of it, of a capacity of their own for instance.
+        if len(own) >= ACTIVE_MAX - len(book.leases):
+            raise Unmet(f"{lease.user} has {len(own)} leases, at least as many as are left; end some of them first")
+        if (waiting := sum(one.state == leases.WAITING for one in own)) >= WAITING_MAX:
+            raise Unmet(f"{waiting} leases of {lease.user} are already waiting; end some of them first")
 
     async def listed(self, caller: Caller) -> list[tuple[leases.ObjectLease, int]]:
         """Return the leases that the caller may see, each with the number of leases before it: first the granted ones,
