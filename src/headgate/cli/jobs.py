@@ -17,7 +17,7 @@ from headgate.adapters.process.confinement.users import Numbers
 from headgate.adapters.process.containers.store import ImageSupply
 from headgate.adapters.process.network.networks import NetworkChoice
 from headgate.adapters.process.network.sockets import NetworkTarget
-from headgate.adapters.process.phases import PhaseLimits
+from headgate.adapters.process.phaselimits import PhaseLimits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
 from headgate.base.errors import LackingError, UserError

@@ -273,7 +273,9 @@ OPTIONS: dict[str, dict[str, Option]] = {
             "1000",
             "Maximum total size of the files that a job leaves in its log directory; others are not stored.",
         ),
-        "default_timeout": Option("seconds", "10800", "Timeout of jobs that set none."),
+        "default_timeout": Option(
+            "seconds", "10800", "Timeout of jobs that set none. A pause lasts at most eight times as long."
+        ),
         "held_builds_max": Option(
             "integer:0,1000", "5", "Maximum number of builds held on this machine at a time (autohold)."
         ),

@@ -143,6 +143,10 @@ class Nodeset(msgspec.Struct, frozen=True, omit_defaults=True):
     groups: tuple[NodeGroup, ...] = ()
 
 
+ATTEMPTS_MAX = 10
+"""Attempts that a job makes at most, however many its configuration allows."""
+
+
 class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
     """Represent one job as it will run, with all matching variants applied."""
 

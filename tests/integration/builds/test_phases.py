@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from headgate.adapters.process.phases import PhaseLimits
+from headgate.adapters.process.phaselimits import PhaseLimits
 from headgate.config.model import Playbook, RequiredProject
 from headgate.ports.work import CheckoutError
 from headgate.testing.clock import DEADLINE_S

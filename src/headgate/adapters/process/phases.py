@@ -16,6 +16,7 @@ from headgate.adapters.process import ansible, joboutput, variables
 from headgate.adapters.process.bounds.limits import Exceeded
 from headgate.adapters.process.cell import Cell, Command
 from headgate.adapters.process.joblog import TOKEN_VARIABLE, EarlySigns, JobLog, PatternsTooLarge
+from headgate.adapters.process.phaselimits import POST_TIMES, PhaseLimits, seconds
 from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.workspace import BadPlaybook, Stage, Workspace
 from headgate.base.tasks import end, run_to_end, unless
@@ -27,14 +28,6 @@ from headgate.ports.work import CheckoutError, Contact
 ALL_LEVELS = 1 << 30
 EVALUATE_LIMIT_S = 60.0
 """Time limit for the evaluation of a job's variables."""
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseLimits:
-    """Hold the time limits, in seconds, of a job that sets none itself."""
-
-    timeout_s: int = 10_800
-    post_timeout_s: int = 1_800
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +110,9 @@ class Phases:
 
     async def _before_post(self) -> PlaybookVerdict:
         job, loop = self.workspace.spec.job, asyncio.get_running_loop()
-        end = loop.time() + _limit_s(job.timeout_s, self.limits.timeout_s)
+        end = loop.time() + seconds(job.timeout_s, self.limits.timeout_s)
         # Pre-run uses a part of the job's time, so it never gets more than all of it.
-        pre_end = min(end, loop.time() + _limit_s(job.pre_timeout_s, end - loop.time()))
+        pre_end = min(end, loop.time() + seconds(job.pre_timeout_s, end - loop.time()))
         for index, book in enumerate(job.pre_run):
             ended = await self._playbook("pre", index, book, pre_end - loop.time(), PlaybookVerdict())
             if ended.kind != "good":
@@ -146,7 +139,13 @@ class Phases:
             verdict.result, verdict.error = "FAILURE", str(error)
             return
         self.joblog.say("PAUSED: waiting for the jobs that depend on this one")
-        await unless(self.cancel, self.contact.pause(data, hidden))
+        try:
+            async with asyncio.timeout(self.limits.pause_s):
+                await unless(self.cancel, self.contact.pause(data, hidden))
+        except TimeoutError:
+            why = f"the jobs that depend on it have not ended after a pause of {self.limits.pause_s:.0f} s"
+            verdict.result, verdict.error = "TIMED_OUT", why
+            return
         if self.cancel.is_set():
             verdict.result = "CANCELED"
         else:
@@ -156,7 +155,7 @@ class Phases:
         """Run all post-run playbooks despite failures, except those nested deeper than pre-run came.  After a
         cancellation, run only those that clean up, with one time limit together."""
         job = self.workspace.spec.job
-        limit_s = min(_limit_s(job.post_timeout_s, self.limits.post_timeout_s), self.limits.post_timeout_s)
+        limit_s = min(seconds(job.post_timeout_s, self.limits.post_timeout_s), self.limits.post_timeout_s)
         ending = asyncio.ensure_future(self._end_cleanup(limit_s))
         try:
             await self._post_books(job, verdict)
@@ -171,6 +170,9 @@ class Phases:
         self._cleaned.set()
 
     async def _post_books(self, job: FrozenJob, verdict: PlaybookVerdict) -> None:
+        loop, limit_s = asyncio.get_running_loop(), seconds(job.post_timeout_s, self.limits.post_timeout_s)
+        # A job may have any number of these playbooks, and keeps its machines and semaphores until the last one ends.
+        end = loop.time() + POST_TIMES * limit_s
         for index, book in enumerate(job.post_run):
             if self._cleaned.is_set():
                 verdict.result = "CANCELED"
@@ -180,8 +182,7 @@ class Phases:
                 return
             if book.nesting > verdict.reached or (verdict.result == "CANCELED" and not book.cleanup):
                 continue
-            limit_s = _limit_s(job.post_timeout_s, self.limits.post_timeout_s)
-            ended = await self._playbook("post", index, book, limit_s, verdict)
+            ended = await self._playbook("post", index, book, min(limit_s, end - loop.time()), verdict)
             if ended.kind == "cancel":
                 verdict.result = "CANCELED"
             # The logs may be missing, so nobody could examine the result of `run`: give the build another attempt.
@@ -361,11 +362,6 @@ class Phases:
             plays=stage.is_ansible,
         )
         return await self.cell.run(request, self.joblog, cancel, max(0.0, limit_s))
-
-
-def _limit_s(requested_s: int | None, default: float) -> float:
-    """Return the seconds that a job requests, or `default` if it requests none or no limit."""
-    return requested_s if requested_s is not None and requested_s > 0 else default
 
 
 def _executable(path: Path) -> list[str]:

@@ -32,7 +32,8 @@ from headgate.adapters.process.joblog import JobLog
 from headgate.adapters.process.joboutput import write_inventory, write_manifest
 from headgate.adapters.process.network.networks import Fleet, NetworkChoice
 from headgate.adapters.process.network.sockets import ReadLog, artifact_builds, reachable_artifacts, serving_files
-from headgate.adapters.process.phases import PhaseLimits, Phases, PlaybookVerdict
+from headgate.adapters.process.phaselimits import PhaseLimits
+from headgate.adapters.process.phases import Phases, PlaybookVerdict
 from headgate.adapters.process.processes import ProcessKeeper, kill_left
 from headgate.adapters.process.returns import ReturnError, read
 from headgate.adapters.process.sandbox import Paths, Sandbox
@@ -94,8 +95,7 @@ class Work:
     """Start time by the monotonic clock."""
     using: AsyncExitStack
     """Releases the build's machines."""
-    machines: list[str] = field(default_factory=list)
-    """Names of our machines that the build uses."""
+    machines: list[str] = field(default_factory=list)  # names of our machines that the build uses
 
 
 class ProcessRunner:

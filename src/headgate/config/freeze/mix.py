@@ -225,6 +225,8 @@ class Mix:
         # Different variants may have set the two, so this is no error of one stanza; cap the pre-timeout.
         if pre_s and timeout_s and pre_s > timeout_s > 0:
             fields["pre_timeout_s"] = timeout_s
+        # Between its attempts, a job keeps its places in semaphores.
+        fields["attempts_max"] = min(fields.get("attempts_max", 3), model.ATTEMPTS_MAX)
         return model.FrozenJob(
             name=self.name,
             description=values.get("description", ""),

@@ -183,7 +183,7 @@ JOB: dict[str, JobKey] = {
     "pre-timeout": _key(checks.integer, note=_UNLIMITED, field="pre_timeout_s"),
     "timeout": _key(checks.integer, note=_UNLIMITED, field="timeout_s"),
     "post-timeout": _key(checks.integer, note=_UNLIMITED, field="post_timeout_s"),
-    "attempts": _key(checks.integer, default="3", note="at least 1", field="attempts_max"),
+    "attempts": _key(checks.integer, default="3", note="at least 1; at most 10 are made", field="attempts_max"),
     "reuse": _key(checks.flag, default="the pipeline's", note=_REUSED, control=True, field="reuse"),
     "semaphore": _key(_SEMAPHORES, MergeRule.BY_NAME),
     "semaphores": _key(_SEMAPHORES, MergeRule.BY_NAME),
