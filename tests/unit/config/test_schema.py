@@ -89,7 +89,7 @@ def test_a_stanza(stanza: dict[str, Any], good: bool):
 
 def test_a_key_says_what_it_is_for():
     timeout = schema.files()["definitions"]["job"]["properties"]["attempts"]
-    assert timeout["description"] == "At least 1. Default: 3. Variants: the last one wins"
+    assert timeout["description"] == "At least 1; at most 10 are made. Default: 3. Variants: the last one wins"
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,14 @@ If a change is built on another one, only what it adds to that one is merged, wh
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 import pygit2
 
 from headgate.adapters.git import command
-from headgate.adapters.git.objects import Original, Parts, conflicts, with_message
+from headgate.adapters.git.objects import Original, Parts, between, conflicts, shown_name, with_message
 from headgate.adapters.git.soundness import check
 from headgate.base.errors import RepositoryError
 from headgate.gate.state.gitwork import MergeItem
@@ -32,6 +33,9 @@ GENTLE_AFTER_S = 5.0
 MERGE_SAYS_MAX_BYTES = 64 * 2**20
 PICKED_MAX = 1_000
 """Maximum number of commits of one change that are cherry-picked one by one."""
+
+
+UNDONE = "its commits change and restore a file that the branch has changed in the same way, which they would undo"
 
 
 class MergeConflict(RepositoryError):
@@ -93,9 +97,46 @@ async def _pick(objects: MergeObjects, head: str, item: MergeItem, until_s: floa
     names = out.split()
     if len(names) > PICKED_MAX:
         raise command.GitImpossible(args, 1, f"it has {len(names)} commits; {PICKED_MAX} can be picked one by one")
+    onto = head
     for name in names:
         head = await _pick_one(objects, head, name, item.at_s, until_s)
+    if len(names) > 1:
+        await _check_undone(objects, onto, head, item.commit, names)
     return head
+
+
+async def _check_undone(objects: MergeObjects, onto: str, picked: str, commit: str, names: Sequence[str]) -> None:
+    """Check that the picks `names`, which made `picked` from `onto`, change no file that the change as a whole leaves
+    as it was. If the branch has one of its commits already, only the one that takes it back has an effect: nobody would
+    see that in the change, and jobs for the file would not run. Raise GitImpossible, GitError."""
+    args, limits = ("merge-base", "--all", onto, commit), command.GitLimits(MERGE_MAX_S)
+    try:
+        code, out = await command.git(*args, at=objects.path, ok=(0, 1), limits=limits)
+    except command.GitTimeout as error:
+        raise command.GitImpossible(args, error.code, f"{error}; propose it in smaller parts") from error
+    bases = out.split() if code == 0 else []
+
+    def undone() -> set[str]:
+        try:
+            found = _changed(objects, onto, picked)
+            for base in bases:
+                found -= _changed(objects, base, commit)
+            steps = ((parents[0] if (parents := objects.parents(name)) else "", name) for name in names if found)
+            return found & {path for before, name in steps for path in _changed(objects, before, name)}
+        # The files of a change that is too large to compare are unknown, so all jobs run for it.
+        except command.GitImpossible:
+            return set()
+
+    if bases and (paths := await asyncio.to_thread(undone)):
+        raise command.GitImpossible(args, 1, f"{UNDONE}: {shown_name(min(paths))}; squash them, or rebase the change")
+
+
+def _changed(objects: MergeObjects, before: str, after: str) -> set[str]:
+    """Return the paths that differ between two commits; an empty name stands for one without files. Raise
+    GitImpossible."""
+    old, new = (objects.parts(one).tree if one else objects.write_empty_tree() for one in (before, after))
+    trees = objects.repository[old].peel(pygit2.Tree), objects.repository[new].peel(pygit2.Tree)
+    return set(between(objects.repository.odb, *trees))
 
 
 async def _bases(objects: MergeObjects, head: str, item: MergeItem) -> list[str]:

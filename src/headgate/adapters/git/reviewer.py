@@ -14,6 +14,7 @@ from headgate.adapters.git.notes import REVIEW_NOTES, read_remarks, with_remark
 from headgate.adapters.git.objects import decoded
 from headgate.adapters.git.patches import Patches
 from headgate.adapters.git.push import say
+from headgate.adapters.git.series import BASES_MAX
 from headgate.gate.state import gitwork
 
 COMMITS_MAX = 100
@@ -31,16 +32,20 @@ class Listed:
     """List the files that differ between two commits, and cache the latest lists."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str, str], list[gitwork.ReviewFile]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, tuple[str, ...]], list[gitwork.ReviewFile]] = OrderedDict()
 
     async def page(
-        self, mirror: MirrorRepository, before: str, after: str, number: int
+        self, mirror: MirrorRepository, befores: tuple[str, ...], after: str, number: int
     ) -> tuple[tuple[gitwork.ReviewFile, ...], int]:
-        """Return a page of the files, and their total number. Raise GitError, OSError."""
-        key = (str(mirror.path), before, after)
+        """Return a page of the files, and their total number. A file that differs in several of `befores` is compared
+        with the first of these. Raise GitError, OSError."""
+        key = (str(mirror.path), after, befores)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = await _compared(mirror, before, after)
+            by_path = dict[str, gitwork.ReviewFile]()
+            for before in befores:
+                by_path = {**{one.path: one for one in await _compared(mirror, before, after)}, **by_path}
+            found = self._known[key] = list(by_path.values())
             if len(self._known) > LISTED_MAX:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
@@ -96,22 +101,23 @@ def _size(repository: pygit2.Repository, id: str, mode: str) -> int:
 
 async def commits_of(
     mirror: MirrorRepository, head: str, commit: str, below: Collection[str]
-) -> tuple[str, tuple[gitwork.ReviewCommit, ...], bool]:
-    """Return the commit to compare a change with, the change's own commits, newest first, and whether there are more of
-    them. Raise GitError, OSError."""
-    code, out = await git("merge-base", head, commit, at=mirror.path, ok=(0, 1), limits=LIMITS)
-    base = out.split()[0] if code == 0 and out.split() else ""
-    wanted = [f"^{base}"] if base else []
+) -> tuple[tuple[str, ...], tuple[gitwork.ReviewCommit, ...], bool]:
+    """Return the commits to compare a change with, the change's own commits, newest first, and whether there are more
+    of them. There are several to compare with if a merge has several bases: it may take back what one of them has.
+    Raise GitError, OSError."""
+    code, out = await git("merge-base", "--all", head, commit, at=mirror.path, ok=(0, 1), limits=LIMITS)
+    bases = tuple(out.split()[:BASES_MAX]) if code == 0 and out.split() else ("",)
+    wanted = [f"^{base}" for base in bases if base]
     walk = ("rev-list", "--topo-order", f"--max-count={COMMITS_MAX + 1}", commit, *wanted)
     _, out = await git(*walk, at=mirror.path, limits=LIMITS)
     ids, beneath = out.split(), set(below) - {commit}
     lowest = next((number for number, id in enumerate(ids) if id in beneath), None)
     if lowest is not None:
-        base = ids[lowest]
-        _, out = await git(*walk, f"^{base}", at=mirror.path, limits=LIMITS)
+        bases = (ids[lowest],)
+        _, out = await git(*walk, f"^{ids[lowest]}", at=mirror.path, limits=LIMITS)
         ids = out.split()
     shown = await asyncio.to_thread(lambda: tuple(_commit(mirror, id) for id in ids[:COMMITS_MAX]))
-    return base, shown, len(ids) > COMMITS_MAX
+    return bases, shown, len(ids) > COMMITS_MAX
 
 
 async def alone(mirror: MirrorRepository, commit: str) -> tuple[str, tuple[gitwork.ReviewCommit, ...]]:
@@ -183,18 +189,19 @@ class Reviewer:
         # be shown.
         if landed:
             (base, commits), more = await alone(mirror, work.commit), False
+            bases: tuple[str, ...] = (base,)
         else:
-            base, commits, more = await commits_of(mirror, head, work.commit, work.below)
-        before, after = base, work.commit
+            bases, commits, more = await commits_of(mirror, head, work.commit, work.below)
+        befores, after = bases, work.commit
         if work.one:
             own = next((one for one in commits if one.id == work.one), None)
             if own is None:
                 raise GitImpossible(("log",), 1, f"{work.one[:12]} is not a commit of this change")
-            before, after = (own.parents[0] if own.parents else ""), own.id
-        files, total = await self._listed.page(mirror, before, after, work.page)
+            befores, after = ((own.parents[0] if own.parents else ""),), own.id
+        files, total = await self._listed.page(mirror, befores, after, work.page)
         shown = () if work.page else commits
         return gitwork.ReviewAnswer(
-            True, base=before, commits=shown, more_commits=more, files=files, total=total, landed=landed
+            True, base=befores[0], commits=shown, more_commits=more, files=files, total=total, landed=landed
         )
 
     async def _say(self, work: gitwork.SayRequest) -> gitwork.SayAnswer:

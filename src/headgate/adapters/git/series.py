@@ -29,6 +29,8 @@ PATHS_MAX_CHARS = 100_000
 """Total length of the paths of a change; even a small tree may have very many."""
 CHANGES_LIMITS = GitLimits(timeout_s=30.0, out_max_bytes=64 * 2**20)
 BASE_MAX_S = 30.0
+BASES_MAX = 10
+"""Maximum number of bases of one change that are compared."""
 DAMAGED_MAX = 40
 """Maximum number of attempts to find the changes whose history is damaged."""
 
@@ -43,12 +45,18 @@ async def contained(mirror: MirrorRepository, head: str, commits: Collection[str
 async def files(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...] | None]:
     """Return the paths that each commit changes since it left the history of `head`; None if the histories have nothing
     in common, or if that cannot be determined."""
-    bases = await asyncio.to_thread(_near_bases, mirror, head, commits) if len(commits) <= FEW else {}
+    near = await asyncio.to_thread(_near_bases, mirror, head, commits) if len(commits) <= FEW else {}
+    bases: dict[str, tuple[str, ...]] = {commit: (base,) for commit, base in near.items()}
     far = set(commits) - set(bases)
     if far:
         bases |= await _bases(mirror, head, far)
-    changed = await changes(mirror, bases.items())
-    return {commit: changed.get((commit, bases[commit]), ()) if commit in bases else None for commit in commits}
+    changed = await changes(mirror, ((commit, of[0]) for commit, of in bases.items()))
+    found = {commit: changed.get((commit, bases[commit][0]), ()) if commit in bases else None for commit in commits}
+    # What the change has of one base, a merge may bring back in place of what the branch has of another one.
+    for commit, other in ((commit, other) for commit, of in bases.items() for other in of[1:]):
+        before, more = found[commit], (await changes(mirror, [(commit, other)])).get((commit, other), ())
+        found[commit] = None if before is None or more is None else tuple(sorted({*before, *more}))
+    return found
 
 
 def _near_bases(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, str]:
@@ -74,21 +82,23 @@ def _base(mirror: MirrorRepository, branch: Set[str], commit: str) -> str:
     return ""
 
 
-async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, str]:
+async def _bases(mirror: MirrorRepository, head: str, commits: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Return the bases of a merge of each commit into `head`, which are several if the two have merged the same commits
+    in different ways; without commits that have none, or too many."""
     found = await _outside(mirror, head, commits)
     edges = await asyncio.to_thread(_edges, found)
-    bases: dict[str, str] = {}
+    bases: dict[str, tuple[str, ...]] = {}
     for commit in commits:
         # A commit that is not outside is already in the branch, and is its own base.
         left = edges.get(commit, frozenset((commit,)))
         if len(left) > 1:  # the change has merged the branch in the meantime
             try:
-                _, out = await git("merge-base", head, commit, at=mirror.path, limits=GitLimits(BASE_MAX_S))
+                _, out = await git("merge-base", "--all", head, commit, at=mirror.path, limits=GitLimits(BASE_MAX_S))
             except GitTimeout:
                 continue
-            left = frozenset(out.split()[:1])
-        if left:
-            bases[commit] = min(left)
+            left = frozenset(out.split())
+        if 0 < len(left) <= BASES_MAX:
+            bases[commit] = tuple(sorted(left))
     return bases
 
 

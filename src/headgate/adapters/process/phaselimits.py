@@ -18,7 +18,7 @@ class PhaseLimits:
     @property
     def pause_s(self) -> float:
         """Return the longest pause. Without a limit, a build whose dependent jobs can never start, because they need
-        what it holds, would keep its machines and semaphores for ever."""
+        what it holds, would keep its machines and semaphores forever."""
         return PAUSE_TIMES * self.timeout_s
 
 
