@@ -20,7 +20,7 @@ from headgate.store.types import Backend, Entry, Put
 from headgate.store.zookeeper.backend import ZooKeeperBackend
 from headgate.testing.servers.certificates import GeneratedCertificates, make
 from headgate.testing.servers.databases import Etcd, ZooKeeper, ZooKeeperKind, chroot, etcd, zookeeper
-from headgate.testing.servers.program import Program
+from headgate.testing.servers.program import Program, SmallDisk
 from tests.conformance.test_etcd_faults import etcdctl
 from tests.integration.conftest import TENANTS
 from tests.waiting import wait_for
@@ -179,6 +179,31 @@ def test_processes_wait_for_a_store_that_may_come_back(tmp_path: Path, addresses
         for program, _ in waiting:
             assert program.running, program.log.read_text()
             _quiet(program.log.read_text())
+
+
+@pytest.mark.long
+def test_a_gate_on_a_full_disk_reports_that_once_and_ends_on_sigterm(tmp_path: Path) -> None:
+    """SQLite renews sessions in memory, so it is never lost, unlike a server that does not answer."""
+    gate = tmp_path / "gate"
+    try:
+        disk = SmallDisk(tmp_path / "disk", gate / "state", 20 * 2**20)
+    except RuntimeError as error:
+        pytest.skip(f"no small disk can be made here: {error}")
+    (gate / "headgate.conf").write_text(f"[store]\nurl = sqlite:///{gate}/state/headgate.sqlite\n{SETTINGS}")
+    (gate / "tenants.yaml").write_text(TENANTS)
+    (gate / "hub").mkdir()
+    program = Program(disk.inside([HEADGATE, "run", "--config", str(gate / "headgate.conf")]), gate)
+    try:
+        program.start()
+        program.until(lambda: "pages are at" in program.log.read_text())
+        disk.fill()
+        program.until(lambda: "the disk is full" in program.log.read_text())
+        assert program.stop() == 0, program.log.read_text()
+        text = program.log.read_text()
+        assert "available again" not in text and text.count("WARNING headgate.store") == 1, text
+    finally:
+        program.kill()
+        disk.close()
 
 
 async def _everything(url: str) -> Sequence[Entry]:

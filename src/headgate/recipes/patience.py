@@ -21,7 +21,7 @@ ANSWER_WAIT_MAX_S = 10.0
 async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
     """Return the result of `ask`; while the store is unavailable, call `ask` again after growing waits. `ask` must be
     safe to repeat: a read, or a commit whose checks fail once it has taken effect. Raise SessionLost when the session
-    ends."""
+    ends, and Unavailable when it gives up."""
     wait_s = WAIT_FIRST_S
     while True:
         # Once the session has ended, another process may have taken over what the caller was about to write.
@@ -29,6 +29,9 @@ async def answered(session: Session, ask: Callable[[], Awaitable[T]]) -> T:
         try:
             return await ask()
         except Unavailable:
+            # A store with a full disk still renews sessions, so no lost session would ever end this loop.
+            if session.gives_up:
+                raise
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, WAIT_MAX_S)
 

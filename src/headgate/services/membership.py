@@ -179,7 +179,8 @@ class Membership:
         wait_s, context, waits = REJOIN_FIRST_S, self.context, False
         while not stop.is_set():
             try:
-                async with context.store.session(f"{self.kind}@{context.settings.hostname}:{os.getpid()}") as session:
+                name = f"{self.kind}@{context.settings.hostname}:{os.getpid()}"
+                async with context.store.session(name, stop=stop) as session:
                     await self._join(session)
                     wait_s, waits = REJOIN_FIRST_S, False
                     try:

@@ -255,7 +255,7 @@ class SqliteBackend:
                     log.exception("%s: not written", self.path)
                 # Commits that were refused during staging stay in `refused`: the first answer of a commit wins.
                 refused += [
-                    (waiting, types.Unavailable(f"{self.path}: not written: {_why(error)}")) for waiting in taken
+                    (waiting, types.Unwritable(f"{self.path}: not written: {_why(error)}")) for waiting in taken
                 ]
                 good = []
                 self.tree.dropped()

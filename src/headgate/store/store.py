@@ -22,6 +22,8 @@ ATTEMPTS_MAX = 16
 # The locks of a dead process stay for this long. A process gives up its locks if the store is silent for two thirds of
 # it.
 TTL_S = 15.0
+GIVES_UP_S = 5.0
+"""Time for which a process that has to end still repeats writes that the store refuses."""
 PORTION_MAX = 2 * types.OPS_MAX
 """Number of entries that one caller reads before other tasks get a turn."""
 
@@ -52,8 +54,12 @@ class Session:
 
     lease: types.Lease
     name: str
+    stop: asyncio.Event | None = None
+    """Event that is set when the process is to end."""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     errands: set[asyncio.Task[Any]] = field(default_factory=set)  # results of several types
+    _patient_until_s: float | None = None
+    """Time, by the event loop, from which no write is repeated any more."""
 
     def rename(self, name: str) -> None:
         """Take another name, as which the holder of locks is shown."""
@@ -62,6 +68,16 @@ class Session:
     def check(self) -> None:
         if self.lost.is_set():
             raise types.SessionLost(f"the session of {self.name} has ended")
+
+    @property
+    def gives_up(self) -> bool:
+        """Return whether writes that the store refuses are no longer repeated, because the process has to end. The end
+        of the session then removes locks, and other processes repeat unfinished work."""
+        if self.stop is None or not self.stop.is_set():
+            return False
+        now_s = asyncio.get_running_loop().time()
+        self._patient_until_s = self._patient_until_s or now_s + GIVES_UP_S
+        return now_s >= self._patient_until_s
 
     def errand(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run `work` to its end even if the caller is cancelled, but no longer than the session. A request that was
@@ -198,11 +214,13 @@ class Store:
         raise AssertionError("the loop returns or raises")
 
     @asynccontextmanager
-    async def session(self, name: str, *, ttl_s: float | None = None) -> AsyncIterator[Session]:
+    async def session(
+        self, name: str, *, ttl_s: float | None = None, stop: asyncio.Event | None = None
+    ) -> AsyncIterator[Session]:
         """Provide a lease for as long as the block runs. If the lease is lost, cancel the block and raise
-        SessionLost."""
+        SessionLost. `stop` is set when the process is to end."""
         ttl_s = ttl_s or self._ttl_s
-        session = Session(await self.backend.grant(ttl_s), name)
+        session = Session(await self.backend.grant(ttl_s), name, stop)
         body = asyncio.current_task()
         assert body is not None, "a session is opened in a task"
         keeper = asyncio.ensure_future(self._keep(session, ttl_s, body))
@@ -223,13 +241,16 @@ class Store:
                     await run_to_end(self._revoke(session.lease, ttl_s))
 
     async def _revoke(self, lease: types.Lease, ttl_s: float) -> None:
-        """Revoke the lease as soon as the store is reachable; give up after `ttl_s`, when it has expired anyway."""
+        """Revoke the lease as soon as the store is reachable; give up after `ttl_s`, when it has expired anyway, or if
+        the store cannot write: it removes the entries as soon as it can, or when it is opened again."""
         wait_s = 0.05
         with suppress(types.StoreError, TimeoutError):
             async with asyncio.timeout(ttl_s):
                 while True:
                     try:
                         await self.backend.revoke(lease)
+                        return
+                    except types.Unwritable:
                         return
                     except types.Unavailable:
                         await asyncio.sleep(wait_s)

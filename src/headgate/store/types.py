@@ -47,6 +47,10 @@ class Unavailable(StoreError):
     """Report that the store did not answer.  Whether a commit happened is unknown: re-read, never repeat blindly."""
 
 
+class Unwritable(Unavailable):
+    """Report that the store answers reads but cannot write, for example because its disk is full."""
+
+
 class Corrupt(StoreError):
     """Report that stored data cannot be read back.  The message names the file or path and what to do."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Request
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
-from headgate.store.types import At, Conflict, Entry, Lease, Put, SessionLost, Unavailable, Wide
+from headgate.store.types import At, Conflict, Entry, Lease, Op, Put, SessionLost, Unavailable, Unwritable, Wide
 
 CHANGE = Change(connection="c", project="h/p", branch="b", topic="t", commit="abc", ref="refs/for/b/t")
 BUILD = WorkDone(
@@ -75,6 +76,36 @@ async def test_a_store_tells_how_long_it_took_and_since_when_it_is_away() -> Non
     text = figures.text().decode()
     for request, outcome, count in (("commit", "ok", 1), ("commit", "conflict", 1), ("get", "unavailable", 2)):
         assert f'headgate_store_request_seconds_count{{outcome="{outcome}",request="{request}"}} {count}.0' in text
+
+
+class Full(MemoryBackend):
+    """Imitate a store whose disk can be full."""
+
+    full = False
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        if self.full:
+            await super().commit(checks, [])
+            raise Unwritable("the disk is full")
+        return await super().commit(checks, ops)
+
+
+async def test_only_a_write_shows_that_a_full_store_is_available_again(caplog: pytest.LogCaptureFixture) -> None:
+    inner = Full()
+    backend = measured(inner, ProcessMetrics().store, lambda: 1000)
+    lease = await backend.grant(10.0)
+    inner.full = True
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await backend.commit([], [Put("/a", b"1")])
+        await backend.keep_alive(lease)
+        await backend.get("/a")
+        with pytest.raises(Conflict):
+            await backend.commit([At("/a", 7)], [Put("/a", b"1")])
+    assert backend.away_since_ms == 1000 and len(caplog.records) == 1, caplog.text
+    inner.full = False
+    await backend.commit([], [Put("/a", b"1")])
+    assert backend.away_since_ms is None
 
 
 class Mute(MemoryBackend):

@@ -20,8 +20,8 @@ from headgate.recipes.mirror import Mirror
 from headgate.recipes.requestforms import Open, Request, RequestPlaces
 from headgate.recipes.requests import Requests
 from headgate.store.memory import MemoryBackend
-from headgate.store.store import Session, Store
-from headgate.store.types import At, Backend, Delete, Entry, Lease, Op, Put, Unavailable
+from headgate.store.store import GIVES_UP_S, Session, Store
+from headgate.store.types import At, Backend, Delete, Entry, Lease, Op, Put, Unavailable, Unwritable
 from headgate.testing.backends import WrappedBackend
 from headgate.testing.clock import run_virtual
 
@@ -63,6 +63,51 @@ class Forgetful(WrappedBackend):
 
 def virtual(main: Coroutine[Any, Any, None]) -> None:
     run_virtual(main)
+
+
+class Full(WrappedBackend):
+    """Refuse all writes once the disk is full, but renew sessions."""
+
+    full = False
+
+    async def commit(self, checks: Sequence[At], ops: Sequence[Op]) -> Sequence[Entry | None]:
+        if self.full:
+            raise Unwritable("the disk is full")
+        return await self.inner.commit(checks, ops)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_full_disk_delays_the_end_of_a_process_and_costs_no_lock_before(stopped: bool) -> None:
+    async def main() -> None:
+        backend, stop = Full(MemoryBackend()), asyncio.Event()
+        store, ended = Store(backend), asyncio.Event()
+
+        async def hold() -> None:
+            async with store.session("scheduler", stop=stop) as session, lock(store, session, "/l").hold():
+                await stop.wait()
+            ended.set()
+
+        async def leave_early() -> None:
+            async with store.session("scheduler", stop=stop) as session:
+                async with lock(store, session, "/l").hold():
+                    backend.full = True
+                ended.set()
+
+        running = asyncio.ensure_future(hold() if stopped else leave_early())
+        await asyncio.sleep(60)
+        backend.full = True
+        if stopped:
+            stop.set()
+            async with asyncio.timeout(GIVES_UP_S + 5):
+                await running
+        else:
+            assert not ended.is_set(), "the line would stop at an entry that nobody removes"
+            backend.full = False
+            async with asyncio.timeout(5):
+                await running
+            assert [entry for entry in await store.list("/l") if entry.path != "/l"] == []
+
+    virtual(main())
 
 
 def test_a_task_that_is_cancelled_while_it_joins_a_line_leaves_no_entry() -> None:

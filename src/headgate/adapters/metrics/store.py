@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from headgate.store.store import TTL_S
-from headgate.store.types import At, Backend, Change, Conflict, Entry, Lease, Op, Unavailable, Wide
+from headgate.store.types import At, Backend, Change, Conflict, Entry, Lease, Op, Unavailable, Unwritable, Wide
 
 log = logging.getLogger("headgate.store")
 
@@ -34,6 +34,8 @@ class MeasuredBackend:
         self.away_why = ""
         self._lost = 0.0
         """Time of the last unanswered request, by the performance counter."""
+        self._unwritable = False
+        """Whether only a commit shows that the store is available again."""
 
     async def _measured(self, name: str, request: Awaitable[T]) -> T:
         began, outcome = time.perf_counter(), "given up"
@@ -46,6 +48,7 @@ class MeasuredBackend:
         except Unavailable as error:
             outcome = "unavailable"
             self._away(str(error))
+            self._unwritable = isinstance(error, Unwritable)
             raise
         except Exception:
             outcome = "refused"
@@ -57,8 +60,8 @@ class MeasuredBackend:
             if outcome == "given up" and took_s > self._silent_s:
                 self._away(f"no answer within {took_s:.1f} s")
             # Other outcomes may come without an answer: for example, this process may know that a lease is lost.
-            if outcome in ("ok", "conflict"):
-                self._back(began)
+            if outcome == "ok" or (outcome == "conflict" and not self._unwritable):
+                self._back(began, wrote=name == "commit")
         return answer
 
     def _away(self, why: str) -> None:
@@ -67,11 +70,12 @@ class MeasuredBackend:
         self.away_since_ms, self.away_why = self.away_since_ms or self._now_ms(), why
         self._lost = time.perf_counter()
 
-    def _back(self, began: float) -> None:
+    def _back(self, began: float, *, wrote: bool = False) -> None:
         """Record an answer to a request that began at `began`. The store is available again only if that was after
-        the last unanswered request."""
-        if began < self._lost:
+        the last unanswered request, and after a write if it could not write."""
+        if began < self._lost or (self._unwritable and not wrote):
             return
+        self._unwritable = False
         if self.away_since_ms is not None:
             log.info("the store is available again after %.1f s", (self._now_ms() - self.away_since_ms) / 1000)
         self.away_since_ms = None

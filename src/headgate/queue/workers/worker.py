@@ -59,7 +59,7 @@ class QueueWorker:
         worker. Raise JobExit or Stuck."""
         while not stop.is_set():
             try:
-                async with self.store.session(f"queue-worker@{self.host}", ttl_s=self.ttl_s) as session:
+                async with self.store.session(f"queue-worker@{self.host}", ttl_s=self.ttl_s, stop=stop) as session:
                     await self._live(session, stop, url)
                     return
             # Its partitions went with the session; with the next one, it takes a share again.
