@@ -149,6 +149,7 @@ async def _gate(
                 terminal.print("The demo was interrupted.")
                 return INTERRUPTED
             held_back.flush()
+            scenario.result()  # raises its error, after which there is nothing to look at
             if keep:
                 for line in venue.next_steps():
                     terminal.print(line)
