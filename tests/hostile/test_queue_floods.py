@@ -1,15 +1,16 @@
-"""Test a flood of messages of one application: others are served in between, and the store is not filled."""
+"""Test floods of requests of one application: others are served in between, and the store is not filled."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from headgate.queue.messages.board import MessageBoard
+from headgate.queue.messages.board import READS_MAX, MessageBoard
 from headgate.queue.messages.bounds import ApplicationLimits
 from headgate.queue.messages.records import QueueRecord
 from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY, serving
@@ -87,3 +88,15 @@ async def test_a_flood_of_the_highest_priority_starves_nobody(tmp_path: Path) ->
         assert sorted({*seen[60:101]} - {"flood"}) == sorted(one["body"] for one in honest), "each within its share"
         assert seen[60:101].count("flood") >= 32, "and no more than that"
     await board.close()
+
+
+async def test_a_flood_of_one_applications_reads_delays_no_other(tmp_path: Path) -> None:
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    done = list[str]()
+
+    def reads(app: str) -> Coroutine[Any, Any, None]:
+        return board.look(app, lambda *_: done.append(app))
+
+    await asyncio.gather(*(reads("greedy") for _ in range(60)), reads("other"))
+    await board.close()
+    assert len(done) == 61 and done.index("other") <= READS_MAX, done

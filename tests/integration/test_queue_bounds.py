@@ -55,7 +55,7 @@ class Server(Site):
             rows = database.execute("select queue, partition, messages, bytes from kept where messages <> 0")
             return there, {(queue, partition): (count, size) for queue, partition, count, size in rows}
 
-        there, answer = await self.board.look(look)
+        there, answer = await self.board.look("any", look)
         assert answer == there
 
 

@@ -230,4 +230,4 @@ async def test_from_python_and_from_the_command_line(tmp_path: Path) -> None:
         assert (await run("post", "later", "x", "--at", "tomorrow")).exit_code != 0
         await server.later(601)
         of = await server.board.queue(APP, "later")
-        assert [one.body for one in await server.board.read(of, 1, START, limit=9)] == ["library", '{"v":1}']
+        assert [one.body for one in await server.board.read("any", of, 1, START, limit=9)] == ["library", '{"v":1}']

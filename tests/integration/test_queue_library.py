@@ -55,7 +55,7 @@ async def url(board: MessageBoard) -> AsyncIterator[str]:
 
 async def bodies(board: MessageBoard, queue: str, partition: int = 1) -> list[str]:
     of = await board.queue(APP, queue)
-    return [one.body for one in await board.read(of, partition, START, limit=100)]
+    return [one.body for one in await board.read("any", of, partition, START, limit=100)]
 
 
 @asynccontextmanager
@@ -126,7 +126,7 @@ async def test_any_error_of_a_job_is_recorded(board: MessageBoard, url: str, err
         read = lambda database, _: database.execute("select id from tried where failed > 0")  # noqa: E731
         # A message that is retried at once may have had all its attempts: then it is no longer in the list.
         given_up = [body for _, body in map(dead_letter, await bodies(board, DEAD_LETTERS))]
-        return "y" in given_up and ("x" in given_up or bool(await board.look(read)))
+        return "y" in given_up and ("x" in given_up or bool(await board.look("any", read)))
 
     async with working(fails, last, url=url):
         await until("both failures are recorded", lambda: _unless_absent(recorded))

@@ -61,7 +61,7 @@ async def queue(board: MessageBoard, name: str = "q", partitions: int = 1) -> Qu
 
 
 async def bodies(board: MessageBoard, of: QueueRecord, partition: int = 1) -> list[str]:
-    return [one.body for one in await board.read(of, partition, START, limit=1000)]
+    return [one.body for one in await board.read("any", of, partition, START, limit=1000)]
 
 
 async def test_messages_come_back_in_the_order_they_were_posted(board: MessageBoard) -> None:
@@ -69,10 +69,10 @@ async def test_messages_come_back_in_the_order_they_were_posted(board: MessageBo
     for n in range(3):
         await board.post(APP, "q", [MessageDraft(f"{n}a"), MessageDraft(f"{n}b")])
     assert await bodies(board, q) == ["0a", "0b", "1a", "1b", "2a", "2b"]
-    first = (await board.read(q, 1, START, limit=1))[0]
-    since = await board.read(q, 1, position_of(first.message_id), limit=2)
+    first = (await board.read("any", q, 1, START, limit=1))[0]
+    since = await board.read("any", q, 1, position_of(first.message_id), limit=2)
     assert [one.body for one in since] == ["0a", "0b"], "since is inclusive"
-    down = await board.read(q, 1, position_of(since[1].message_id), limit=9, descending=True)
+    down = await board.read("any", q, 1, position_of(since[1].message_id), limit=9, descending=True)
     assert [one.body for one in down] == ["0b", "0a"]
 
 
@@ -107,7 +107,7 @@ async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, boa
             """Read like a worker, from its position. Nothing may appear behind it."""
             while len(seen) < 200:
                 at = position_of(seen[-1]) if seen else START
-                page = [one.message_id for one in await board.read(q, 1, at, limit=50)]
+                page = [one.message_id for one in await board.read("any", q, 1, at, limit=50)]
                 seen.extend(id for id in page if id not in seen[-1:])
 
         async def post(by: MessageBoard) -> None:
@@ -116,7 +116,7 @@ async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, boa
 
         async with asyncio.timeout(DEADLINE_S):
             await asyncio.gather(read(), post(board), post(other))
-        ids_read = [one.message_id for one in await board.read(q, 1, START, limit=1000)]
+        ids_read = [one.message_id for one in await board.read("any", q, 1, START, limit=1000)]
         assert seen == ids_read and len(ids_read) == 200
     finally:
         await other.close()
@@ -196,12 +196,12 @@ async def test_a_page_ends_behind_so_much_text_and_goes_on_there(board: MessageB
     large = [f"{n}" + "x" * (READ_MAX_CHARS // 20) for n in range(50)]
     of, found, pages, at = await queue(board), list[str](), list[int](), START
     await board.post(APP, "q", [MessageDraft(body) for body in large])
-    while page := [one for one in await board.read(of, 1, at, limit=100) if position_of(one.message_id) != at]:
+    while page := [one for one in await board.read("any", of, 1, at, limit=100) if position_of(one.message_id) != at]:
         pages.append(len(page))
         found += [one.body for one in page]
         at = position_of(page[-1].message_id)
     assert found == large and max(pages) <= 21
-    down = await board.read(of, 1, Position(TICKS_MAX), limit=3, descending=True)
+    down = await board.read("any", of, 1, Position(TICKS_MAX), limit=3, descending=True)
     assert [one.body[:2] for one in down] == ["49", "48", "47"]
 
 
@@ -239,9 +239,9 @@ async def test_messages_are_put_got_and_deleted_by_id(board: MessageBoard) -> No
     old = make_id(ticks_of_unix_ns(10**18), 0, 7)
     await board.put(APP, "q", [(2, old)], "first", 60)
     await board.put(APP, "q", [(2, old)], "second", 60)
-    assert [one.body for one in await board.get(q, [(2, old), (1, old)])] == ["second"]
+    assert [one.body for one in await board.get("any", q, [(2, old), (1, old)])] == ["second"]
     await board.delete(APP, "q", [(2, old), (1, old)])
-    assert await board.get(q, [(2, old)]) == []
+    assert await board.get("any", q, [(2, old)]) == []
     with pytest.raises(InvalidPost, match="future"):
         await board.put(APP, "q", [(1, make_id((1 << 60) - 1, 0, 0))], "x", 60)
     with pytest.raises(InvalidPost, match="partition"):
@@ -259,9 +259,13 @@ async def test_a_post_comes_behind_what_was_put(board: MessageBoard) -> None:
 async def test_the_backlog_counts_what_is_behind_a_position(board: MessageBoard) -> None:
     q = await queue(board)
     posted, _ = await board.post(APP, "q", [MessageDraft(str(n)) for n in range(10)])
-    behind = await board.look(lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[3].key), now_ms))
+    behind = await board.look(
+        "any", lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[3].key), now_ms)
+    )
     assert (behind.waiting, behind.newest, behind.oldest_waiting) == (6, posted[9].key, posted[4].timestamp)
-    nothing = await board.look(lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[9].key), now_ms))
+    nothing = await board.look(
+        "any", lambda database, now_ms: backlog(database, q.id, 1, position_of(posted[9].key), now_ms)
+    )
     assert (nothing.waiting, nothing.oldest_waiting) == (0, "")
 
 

@@ -235,7 +235,7 @@ async def test_priorities_of_delayed_messages_schedules_and_bounds(server: Serve
     await server.board.deliver()
     assert await server.bodies(3) == ["there is room", "tick"]
     await server.ask("DELETE", "/q/schedules/s")
-    assert await server.board.look(lambda database, _: database.execute("select * from schedule_priority")) == []
+    assert await server.board.look("any", lambda database, _: database.execute("select * from schedule_priority")) == []
 
 
 async def test_what_is_given_up_and_replayed_has_the_priority_it_had(server: Server, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from headgate.base.errors import UserError, needing
 from headgate.base.tasks import run_until
@@ -41,6 +42,8 @@ PURGE_MAX = 1_000
 PURGE_INTERVAL_S = 30.0
 LOOK_INTERVAL_S = 5.0
 """Seconds between two checks for messages that became due by the clock or through another server."""
+READS_MAX = 2
+"""Reads of one application that wait for the thread at a time; with two, it is not idle in between."""
 INLINE_MAX_CHARS = 50_000
 """Posts with more characters are digested in a thread, so that they do not block the loop."""
 
@@ -65,6 +68,8 @@ class MessageBoard:
         # RFC 4122 sets the multicast bit in random node numbers, so that they never equal the address of a network
         # card.
         self._node = self._chance.getrandbits(48) | 1 << 40
+        self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
+        """Application -> the turns of its reads, while there are any."""
         self._waiting = GroupLine()
         self._writing: asyncio.Task[None] | None = None
         self._later = asyncio.Event()
@@ -109,11 +114,11 @@ class MessageBoard:
         self.signal.notify(app, None)
 
     async def queue(self, app: str, name: str) -> records.QueueRecord:
-        return await self._read(lambda database: queues.find(database, app, name))
+        return await self._read(lambda database: queues.find(database, app, name), app)
 
     async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[records.QueueRecord]:
         """Return queues by name, from `offset` on."""
-        return await self._read(lambda database: queues.every(database, app, limit, offset))
+        return await self._read(lambda database: queues.every(database, app, limit, offset), app)
 
     # --- messages
 
@@ -154,23 +159,31 @@ class MessageBoard:
         await self._write(lambda database: storage.delete_ids(database, app, queue, ids, self.now_ns()), app)
 
     async def read(
-        self, queue: records.QueueRecord, partition: int, since: Position, *, limit: int, descending: bool = False
+        self,
+        app: str,
+        queue: records.QueueRecord,
+        partition: int,
+        since: Position,
+        *,
+        limit: int,
+        descending: bool = False,
     ) -> list[records.StoredMessage]:
-        """Return messages from `since` on, including it; in descending order if asked."""
+        """Return messages from `since` on, including it; in descending order if asked. The application only decides
+        for which other reads this one waits."""
         now_ms = self._now_ms()
         return await self._read(
-            lambda database: storage.read(database, queue.id, partition, since, limit, descending, now_ms)
+            lambda database: storage.read(database, queue.id, partition, since, limit, descending, now_ms), app
         )
 
-    async def look(self, work: Callable[[Database, int], T]) -> T:
-        """Call a read function with the time in milliseconds since 1970, and return its result. Raise what it
-        raises."""
-        return await self._read(lambda database: work(database, self._now_ms()))
+    async def look(self, app: str, work: Callable[[Database, int], T]) -> T:
+        """Call a read function with the time in milliseconds since 1970, and return its result. Raise what it raises.
+        The application only decides for which other reads this one waits."""
+        return await self._read(lambda database: work(database, self._now_ms()), app)
 
     async def _refresh_usage(self, app: str) -> None:
         """Read what the application keeps, unless it is known."""
         if self._account.stale(app):
-            self._account.saw(app, *await self._read(lambda database: usage(database, app)))
+            self._account.saw(app, *await self._read(lambda database: usage(database, app), app))
 
     async def change(
         self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False, dead: bool = False
@@ -186,9 +199,11 @@ class MessageBoard:
             self._later.set()
         return answer
 
-    async def get(self, queue: records.QueueRecord, ids: Sequence[tuple[int, str]]) -> list[records.StoredMessage]:
+    async def get(
+        self, app: str, queue: records.QueueRecord, ids: Sequence[tuple[int, str]]
+    ) -> list[records.StoredMessage]:
         """Return the messages named by (partition, id) that exist."""
-        return await self._read(lambda database: storage.read_ids(database, queue.id, ids, self._now_ms()))
+        return await self._read(lambda database: storage.read_ids(database, queue.id, ids, self._now_ms()), app)
 
     # --- upkeep
 
@@ -265,8 +280,12 @@ class MessageBoard:
     def _now_ms(self) -> int:
         return self.now_ns() // 1_000_000
 
-    async def _read(self, work: Callable[[Database], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
+    async def _read(self, work: Callable[[Database], T], app: str = "") -> T:
+        """Call a read function; upkeep, which has no application, waits for nobody."""
+        if not app:
+            return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
+        async with self._turns.setdefault(app, asyncio.Semaphore(READS_MAX)):
+            return await self._read(work)
 
     async def _write(
         self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False, chars: int = 0

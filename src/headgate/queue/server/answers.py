@@ -157,7 +157,9 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
             break
         # Reads include the message at the position, so read one more where that one is left out.
         more = page.exclusive
-        some = await site.board.read(queue, partition, page.since, limit=page.limit + more, descending=page.descending)
+        some = await site.board.read(
+            app, queue, partition, page.since, limit=page.limit + more, descending=page.descending
+        )
         if page.exclusive:
             some = [one for one in some if one.message_id != page.since.id]
         found += some[: page.limit]
@@ -176,7 +178,7 @@ def stream(
         with site.board.signal.listen(app, queue.name) as listener:
             while True:
                 for partition in page.partitions:
-                    async for one in _after(site, queue, partition, places, page, still):
+                    async for one in _after(site, app, queue, partition, places, page, still):
                         yield {"event": "message", "id": one.message_id, "data": msgspec.json.encode(one).decode()}
                 while not (news := await _posts(site, listener)):
                     if site.stop.is_set() or not still():
@@ -195,6 +197,7 @@ def stream(
 
 async def _after(
     site: MessageSite,
+    app: str,
     queue: QueueRecord,
     partition: int,
     places: dict[int, Position],
@@ -206,7 +209,7 @@ async def _after(
         since = places.get(partition, page.since)
         skip = partition in places or page.exclusive
         # Reads are inclusive, so the message that was sent last is read again and left out.
-        found = await site.board.read(queue, partition, since, limit=STREAM_PAGE + 1)
+        found = await site.board.read(app, queue, partition, since, limit=STREAM_PAGE + 1)
         fresh = [one for one in found if not (skip and one.message_id == since.id)]
         for one in fresh:
             places[partition] = position_of(one.message_id)

@@ -41,7 +41,7 @@ async def get_queue_status(site: answers.MessageSite, request: HttpRequest, app:
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
     group = request.query.get("group", "")
-    found = await site.board.look(lambda database, now_ms: queues.partition_statuses(database, of, now_ms, group))
+    found = await site.board.look(app, lambda database, now_ms: queues.partition_statuses(database, of, now_ms, group))
     return answers.answer({**answers.OK, "partitions": found})
 
 
@@ -57,7 +57,7 @@ async def list_queues(site: answers.MessageSite, request: HttpRequest, app: str)
     listed = [await _listed(site, app, queue, details, count) for queue in found]
     # The second is the former name.
     if forms.truth(query, "include_size") or forms.truth(query, "kept"):
-        totals = await site.board.look(lambda database, _: queues.totals(database, app))
+        totals = await site.board.look(app, lambda database, _: queues.totals(database, app))
         for queue, shown in zip(found, listed, strict=True):
             shown["messages"], shown["bytes"] = totals.get(queue.id, (0, 0))
     return answers.answer({**answers.OK, "queues": listed})
@@ -70,7 +70,7 @@ async def _listed(
     if details:
         shown |= {**_shown(queue), "created": queue.created_ms / 1000, "application": app}
     if count:
-        shown["count"] = await site.board.look(lambda database, now_ms: queues.count(database, queue, now_ms))
+        shown["count"] = await site.board.look(app, lambda database, now_ms: queues.count(database, queue, now_ms))
     return shown
 
 
@@ -177,7 +177,7 @@ async def get_lag(site: answers.MessageSite, request: HttpRequest, app: str, que
     of = await _seen(site, request, app, queue)
     partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)
-    found = await site.board.look(lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
+    found = await site.board.look(app, lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
     return answers.answer({**answers.OK, **asdict(found)})
 
 
@@ -188,7 +188,7 @@ async def get_delayed(site: answers.MessageSite, request: HttpRequest, app: str,
     query = request.query
     partition = forms.whole_number(query, "partition", 1, of.partitions, 1)
     limit = forms.whole_number(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
-    found = await site.board.look(lambda database, _: later.delayed(database, of.id, partition, limit))
+    found = await site.board.look(app, lambda database, _: later.delayed(database, of.id, partition, limit))
     return answers.answer({**answers.OK, "messages": found})
 
 
@@ -205,7 +205,7 @@ async def withdraw(site: answers.MessageSite, request: HttpRequest, app: str, qu
 @get("/v1/{app:str}/{queue:str}/{ids:str}")
 async def get_by_id(site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     of = await _seen(site, request, app, queue)
-    return answers.answer({**answers.OK, "messages": await site.board.get(of, forms.ids(ids))})
+    return answers.answer({**answers.OK, "messages": await site.board.get(app, of, forms.ids(ids))})
 
 
 @put("/v1/{app:str}/{queue:str}/{ids:str}")
@@ -261,7 +261,7 @@ class ScheduleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_schedules(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     of = await site.queue(app, queue)
-    found = await site.board.look(lambda database, _: schedules.every(database, of.id))
+    found = await site.board.look(app, lambda database, _: schedules.every(database, of.id))
     return answers.answer({**answers.OK, "schedules": found})
 
 
