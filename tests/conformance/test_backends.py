@@ -29,6 +29,7 @@ from headgate.store.types import (
     Put,
     StoreError,
     Unavailable,
+    Unwritable,
 )
 from headgate.testing.clock import DEADLINE_S, VirtualLoop
 from headgate.testing.conformance import Conformance, Gap
@@ -190,9 +191,9 @@ async def test_errors_reach_the_callers_and_writing_continues(
         async with asyncio.timeout(DEADLINE_S):
             results = await asyncio.gather(*commits, backend.commit([At("/a", None)], []), return_exceptions=True)
     assert [type(error) for error in results] == [
-        Unavailable,
-        Unavailable,
-        Conflict if step == "writing" else Unavailable,
+        Unwritable,
+        Unwritable,
+        Conflict if step == "writing" else Unwritable,
     ]
     assert "not written: none left" in str(results[0])
     assert [entry.value for entry in await backend.list("")] == [b"1"]
