@@ -20,10 +20,9 @@ SITE = """
     abstract: true
     post-run: [play/report.yaml, play/count]
     secrets: [site]
-- job: {name: counted, abstract: true, post-run: play/count, secrets: [site]}
 - job: {name: sealed, final: true, run: [play/report.yaml], secrets: [site]}
 - job: {name: guarded, protected: true, run: [play/report.yaml], secrets: [site]}
-- job: {name: halfway, abstract: true, intermediate: true, post-run: play/count, secrets: [site]}
+- job: {name: halfway, abstract: true, intermediate: true, post-run: [play/report.yaml], secrets: [site]}
 - job: {name: fixed, run: [play/report.yaml], secrets: [site], attribute-control: {run: {final: true}}}
 - project-template: {name: reports, check: {jobs: [sealed]}}
 """
@@ -156,8 +155,7 @@ REFUSED = {
         "Build succeeded",
     ),
     "branch": (
-        MINE.replace("reported", "counted")
-        % ", override-checkout: side, required-projects: [{name: config, override-checkout: side}]",
+        MINE % ", override-checkout: side, required-projects: [{name: config, override-checkout: side}]",
         "Build succeeded",
     ),
 }

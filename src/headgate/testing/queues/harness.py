@@ -39,7 +39,7 @@ from headgate.web.server import serve
 APP, KEY = "sync", "cafe1234cafe"
 OTHER_APP, OTHER_KEY = "mail", "other-key"
 QUICK = JobPace(commit_s=0.1, settle_s=0.05, drain_s=5.0, discover_s=5.0, lag_s=0.2)
-POST_INTERVAL_S = 0.15
+POST_INTERVAL_S = 0.05
 LONG_SESSION_S = 60.0
 """Session timeout that outlives an election among servers, however busy the machine is."""
 FLEET_SETTINGS = """
@@ -241,7 +241,7 @@ class QueueFleet:
     app: Application = field(default_factory=lambda: QueueMap().app(APP))
     workers: list[asyncio.subprocess.Process] = field(default_factory=list)
     posted: int = 0
-    seen: FleetRuns = field(default_factory=lambda: FleetRuns())
+    seen: FleetRuns = field(default_factory=FleetRuns)
 
     async def start(self, session_s: float) -> asyncio.subprocess.Process:
         """Start a worker; one that is killed or stopped is missed after its session."""
