@@ -62,7 +62,8 @@ def test_the_recording_shows_what_a_run_prints_on_one_screen_even_without_a_sand
             (tmp_path / "bin" / path.name).symlink_to(path)
     environment = {**os.environ, "PATH": str(tmp_path / "bin")}
     with open(tmp_path / "output", "w+") as out:
-        done = subprocess.run([HEADGATE, "demo"], cwd=tmp_path, env=environment, stdout=out, stderr=out, check=False)
+        streams = {"stdout": out, "stderr": out}
+        done = subprocess.run([HEADGATE, "demo"], cwd=tmp_path, env=environment, timeout=300, check=False, **streams)
     text = (tmp_path / "output").read_text()
     assert done.returncode == 0, text
     printed = [line for line in text.splitlines() if not line.startswith("WARNING")]

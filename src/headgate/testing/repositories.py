@@ -37,15 +37,15 @@ def empty_repository(path: Path, branch: str, settings: Mapping[str, str] | None
         repository.config[key] = value
 
 
-def _copy(found: pygit2.Object, source: pygit2.Repository, target: pygit2.Repository) -> None:
-    """Copy an object and what it refers to, except parents, unless the target has it."""
-    if found.id not in target:
-        for part in (
-            [found.tree] if isinstance(found, pygit2.Commit) else found if isinstance(found, pygit2.Tree) else []
-        ):
-            if not isinstance(part, pygit2.Object) or part.type != pygit2.enums.ObjectType.COMMIT:
-                _copy(part, source, target)
-        target.write(found.type, found.read_raw())
+def _copy(found: pygit2.Object, target: pygit2.Repository) -> None:
+    """Copy an object and what it refers to, except parents and submodules, unless the target has it."""
+    if found.id in target:
+        return
+    parts = [found.tree] if isinstance(found, pygit2.Commit) else found if isinstance(found, pygit2.Tree) else ()
+    for part in parts:
+        if part.type != pygit2.enums.ObjectType.COMMIT:
+            _copy(part, target)
+    target.write(found.type, found.read_raw())
 
 
 class Repositories:
@@ -126,8 +126,7 @@ class Repositories:
         else:
             # libgit2's push reads every ref of the bare repository, and fails for objects that only git accepts; so
             # does its fetch.
-            work = pygit2.Repository(self.work(name))
-            _copy(work[commit], work, bare)
+            _copy(pygit2.Repository(self.work(name))[commit], bare)
             bare.references.create(ref, commit, force=True)
 
     def head(self, name: str, branch: str = "master") -> str:

@@ -79,8 +79,9 @@ def command(keep: bool, verbose: bool, directory: Path | None, forge: str, story
         # Programs run in directories of their own, where a relative path would name something else.
         root = (directory or Path(name)).absolute()
         with _written_to(root):
-            status = machines.play(root, Terminal()) if story == "machines" else None
-            sys.exit(asyncio.run(_demo(root, forge, keep, verbose)) if status is None else status)
+            if story == "machines":
+                sys.exit(machines.play(root, Terminal()))
+            sys.exit(asyncio.run(_demo(root, forge, keep, verbose)))
 
 
 @contextmanager
