@@ -64,14 +64,14 @@ SUCCESSORS = {
     "(?:store|server|forge|provider|receiver|service|database) is away": "is unavailable, is down",
     "without end": "endless, endlessly",
     "(?:is|are) half.made": "incomplete",
+    "at once": "immediately; or concurrently, together, in one request, at the same time",
+    "for ever": "forever",
+    "for good": "permanently",
 }
 """Phrases (regular expressions) that a reader parses twice, and what to write instead."""
 IN_SOURCE = {
     **SUCCESSORS,
-    "at once": "immediately; or concurrently, together, in one request, at the same time",
     "beside(?= [\\w`])": "next to, alongside, besides",
-    "for ever": "forever",
-    "for good": "permanently",
     "in vain": "without result, or say what does not happen",
     "has run out": "has expired",
     "look-ups?": "lookup",
