@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import time
 from contextlib import suppress
+from pathlib import Path
 
+import grpc
 import pytest
 
 from headgate.inventory.definitions import check
@@ -21,13 +24,16 @@ from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory import v1
 from headgate.web.inventory.identity import Verifying
 from tests.hostile.test_inventory import refusal
+from tests.integration.inventory.authority import Authority
 from tests.integration.inventory.served import served
+from tests.integration.inventory.test_http import served as http_served
 from tests.integration.inventory.test_matrix import issuer, token
 from tests.unit.inventory.objects import PARTITIONS, an_object
 from tests.unit.inventory.world import ADMIN, a_world
 from tests.waiting import until
 
 SECRET = "hunter2"
+DAY_S = 86_400
 WATCHERS, OBJECTS, FILTERS, TERMS = 20, 10, 5, 990
 
 
@@ -43,6 +49,54 @@ async def test_a_watch_ends_when_the_token_that_began_it_expires(monkeypatch: py
         async with asyncio.timeout(DEADLINE_S):
             found = await refusal(watch)
     assert found[0] == "UNAUTHENTICATED" and "expired" in found[1]
+
+
+@pytest.mark.parametrize("by", ["certificate", "certificate and token"])
+async def test_a_connection_outlives_its_certificate_but_its_calls_and_watches_do_not(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS checks a certificate once, when the connection is made; mallory never closes it."""
+    monkeypatch.setattr(v1, "QUIET_S", 0.1)
+    monkeypatch.setattr(v1, "ADMITTED_S", 0.0)
+    authority, now_ms = Authority(), [1_000]
+    tls = authority.files(tmp_path)
+    certificate, key = authority.issue("mallory", project="blue", role="operator")
+    known = grpc.ssl_channel_credentials(authority.pem, key, certificate)
+    async with (
+        served(Verifying([issuer()]), tls=tls, credentials=known, clock=lambda: now_ms[0]) as client,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        metadata = token(sub="mallory", projects=["blue"], roles=["admin"]) if "token" in by else {}
+        mallory = client.like(metadata, user="mallory", project="blue", partition="site")
+        await mallory.SetPartition(partition=pb.Partition(name="site"))
+        watch = mallory.Watch()
+        await anext(aiter(watch))
+        now_ms[0] = int((time.time() + DAY_S) * 1_000)
+        for found in (await refusal(watch), await refusal(mallory.Search())):
+            assert found[0] == "UNAUTHENTICATED" and "certificate expired" in found[1]
+
+
+async def test_a_watch_over_https_ends_with_a_reason_when_its_certificate_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its status was sent long ago, so the last line states the reason."""
+    monkeypatch.setattr(v1, "QUIET_S", 0.1)
+    monkeypatch.setattr(v1, "ADMITTED_S", 0.0)
+    authority, now_ms = Authority(), [1_000]
+    tls = authority.files(tmp_path)
+    (tmp_path / "mallory").write_bytes(b"".join(authority.issue("mallory", project="blue", role="operator")))
+    shown = ssl.create_default_context(cafile=tls.client_ca)
+    shown.check_hostname = False
+    shown.load_cert_chain(tmp_path / "mallory")
+    async with http_served(Verifying(), tls, lambda: now_ms[0]) as web, asyncio.timeout(DEADLINE_S):
+        session = {"user": "mallory", "project": "blue", "partition": "site"}
+        ask = web.with_tls(shown)
+        assert (await ask("PUT", "/v1/partitions", {"session": session, "partition": {"name": "site"}}))[0] == 200
+        lines = ask.lines("/v1/objects/watch", {"session": session})
+        assert "status" not in await asyncio.to_thread(next, lines)
+        now_ms[0] = int((time.time() + DAY_S) * 1_000)
+        last = (await asyncio.to_thread(list, lines))[-1]
+    assert last["status"] == "UNAUTHENTICATED" and "certificate expired" in last["detail"]
 
 
 async def test_a_watcher_who_falls_behind_sees_no_property_that_was_hidden_meanwhile() -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from headgate.web.peers.connections import Tls
 
 
 class Authority:
@@ -30,6 +33,13 @@ class Authority:
             made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
             key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain),
         )
+
+    def files(self, directory: Path) -> Tls:
+        """Write what a server on localhost needs whose clients present certificates of this authority."""
+        names = ("certificate", "key", "authority")
+        for name, content in zip(names, (*self.issue("localhost"), self.pem), strict=True):
+            (directory / name).write_bytes(content)
+        return Tls(*(directory / name for name in names))
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)

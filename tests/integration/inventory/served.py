@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -65,9 +65,10 @@ async def served(
     backend: Backend | None = None,
     tls: Tls | None = None,
     credentials: grpc.ChannelCredentials | None = None,
+    clock: Callable[[], int] = lambda: 1_000,
 ) -> AsyncIterator[Client]:
     """Provide an inventory with one partition, `site`."""
-    inventory = Inventory(Store(backend or MemoryBackend()), InventoryMap(), lambda: 1_000)
+    inventory = Inventory(Store(backend or MemoryBackend()), InventoryMap(), clock)
     await inventory.begin()
     stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
     works = (

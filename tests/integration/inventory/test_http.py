@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,16 @@ class Web:
 
     def lines(self, path: str, body: object) -> Iterator[Any]:
         request = Request(self.root + path, json.dumps(body).encode(), HEADERS, method="POST")
-        with urlopen(request, timeout=DEADLINE_S) as answer:
+        with urlopen(request, timeout=DEADLINE_S, context=self._tls) as answer:
             for line in answer:
                 yield json.loads(line)
 
 
 @asynccontextmanager
-async def served(identity: Identity | None = None, tls: Tls | None = None) -> AsyncIterator[Web]:
-    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), lambda: 1_000)
+async def served(
+    identity: Identity | None = None, tls: Tls | None = None, clock: Callable[[], int] = lambda: 1_000
+) -> AsyncIterator[Web]:
+    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), clock)
     await inventory.begin()
     sessions = CallerSessions(identity or Trusting(), inventory)
     app = create_app(v1_parts(sessions, inventory), sessions)

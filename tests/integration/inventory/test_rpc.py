@@ -20,7 +20,6 @@ from headgate.inventory.wire import runm_pb2
 from headgate.testing.inventory.calls import fuzz
 from headgate.web.inventory.identity import Verifying
 from headgate.web.inventory.server import RUNM, V1
-from headgate.web.peers.connections import Tls
 from tests.integration.inventory.authority import Authority
 from tests.integration.inventory.served import Client, served
 
@@ -239,10 +238,7 @@ async def test_a_token_says_who_calls() -> None:
 
 async def test_a_client_certificate_says_who_calls(tmp_path: Path) -> None:
     authority = Authority()
-    server = authority.issue("localhost")
-    for name, content in (("cert", server[0]), ("key", server[1]), ("ca", authority.pem)):
-        (tmp_path / name).write_bytes(content)
-    tls = Tls(tmp_path / "cert", tmp_path / "key", tmp_path / "ca")
+    tls = authority.files(tmp_path)
     certificate, key = authority.issue("alice", project="blue", role="operator")
     known = grpc.ssl_channel_credentials(authority.pem, key, certificate)
     async with served(Verifying(), tls=tls, credentials=known) as client:

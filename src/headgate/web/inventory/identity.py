@@ -129,11 +129,16 @@ def _texts(claim: object) -> list[str]:
     return [one for one in found if isinstance(one, str)]
 
 
-def _of_certificate(pem: bytes) -> Principal:
+def _read(pem: bytes) -> x509.Certificate:
+    """Return the client's certificate. Raise Unauthenticated."""
     try:
-        subject = x509.load_pem_x509_certificate(pem).subject
+        return x509.load_pem_x509_certificate(pem)
     except ValueError as error:
         raise Unauthenticated(f"the client certificate cannot be read: {error}") from error
+
+
+def _of_certificate(pem: bytes) -> Principal:
+    subject = _read(pem).subject
 
     def values_of(oid: x509.ObjectIdentifier) -> list[str]:
         return [one.value for one in subject.get_attributes_for_oid(oid) if isinstance(one.value, str)]
@@ -158,7 +163,19 @@ class CallerSessions:
 
     def admit(self, call: InventoryCall) -> None:
         """Check that the call has valid credentials, whatever it wants. Raise Unauthenticated."""
-        self._identity.who(call, SessionInfo())
+        self._who(call, SessionInfo())
+
+    def _who(self, call: InventoryCall, session: SessionInfo) -> Principal:
+        """Return the caller; with an expired certificate, nobody, whatever else the call contains. Raise
+        Unauthenticated."""
+        # TLS checks the certificate only when the connection is made, and a connection may last for months.
+        if call.certificate:
+            until = _read(call.certificate).not_valid_after_utc
+            if self._inventory.clock() > until.timestamp() * 1_000:
+                raise Unauthenticated(
+                    f"the client certificate expired at {until:%Y-%m-%dT%H:%M:%SZ}; connect with another"
+                )
+        return self._identity.who(call, session)
 
     async def anybody(self, call: InventoryCall, session: SessionInfo) -> Caller:
         """Return the caller, without a partition, with the roles held everywhere, and with its project, if any.
@@ -183,7 +200,7 @@ class CallerSessions:
         """Return the caller, and the roles held in single partitions, by uuid."""
         for what, text in (("user", session.user), ("project", session.project), ("partition", session.partition)):
             names.value(text, f"{what} of the session", size_max_bytes=names.NAME_SIZE_MAX_BYTES)
-        principal = self._identity.who(call, session)
+        principal = self._who(call, session)
         # The session cannot choose another identity: it states what the client believes, and a mismatch is an error.
         if session.user and session.user != principal.user:
             raise PermissionDenied(f"the session names user {session.user}, but the credentials are {principal.user}'s")
