@@ -23,6 +23,7 @@ from headgate.services.inventory.search import COMPARED_MAX
 from headgate.testing.clock import DEADLINE_S
 from headgate.web.inventory import v1
 from headgate.web.inventory.identity import Verifying
+from headgate.web.peers import connections
 from tests.hostile.test_inventory import refusal
 from tests.integration.inventory.authority import Authority
 from tests.integration.inventory.served import served
@@ -97,6 +98,23 @@ async def test_a_watch_over_https_ends_with_a_reason_when_its_certificate_expire
         now_ms[0] = int((time.time() + DAY_S) * 1_000)
         last = (await asyncio.to_thread(list, lines))[-1]
     assert last["status"] == "UNAUTHENTICATED" and "certificate expired" in last["detail"]
+
+
+async def test_no_connection_outlives_its_certificate_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where `[tls] client_ca` keeps strangers out, streams of pages and queues ask for nothing more."""
+    authority = Authority()
+    tls = authority.files(tmp_path)
+    (tmp_path / "mallory").write_bytes(b"".join(authority.issue("mallory")))
+    shown = ssl.create_default_context(cafile=tls.client_ca)
+    shown.check_hostname = False
+    shown.load_cert_chain(tmp_path / "mallory")
+    async with http_served(Verifying(), tls) as web, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(web.root.rpartition(":")[2]), ssl=shown)
+        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await reader.readuntil(b" ") == b"HTTP/1.1 " and await reader.readuntil(b" ") == b"200 "
+        monkeypatch.setattr(connections, "EXPIRED_MAX_S", -2 * DAY_S)  # as if the certificate had expired a day ago
+        await reader.read()  # the rest of the answer, and then the end
+        writer.close()
 
 
 async def test_a_watcher_who_falls_behind_sees_no_property_that_was_hidden_meanwhile() -> None:

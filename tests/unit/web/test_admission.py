@@ -13,6 +13,7 @@ from uvicorn.server import ServerState
 from headgate.web.peers.connections import (
     BODY_MAX_S,
     CLOSE_MAX_S,
+    EXPIRED_MAX_S,
     HEAD_MAX_S,
     STALL_MAX_S,
     ConnectionAdmission,
@@ -21,11 +22,21 @@ from headgate.web.peers.connections import (
 from headgate.web.server import ADMISSION, HttpProtocol, _configured
 
 
+class Certified:
+    """Imitate the TLS of a connection whose client has shown a certificate."""
+
+    def __init__(self, until: str) -> None:
+        self.until = until
+
+    def getpeercert(self, binary_form: bool = False) -> dict[str, str]:
+        return {"notAfter": self.until}
+
+
 class Line:
     """Imitate a transport, as far as admission uses it."""
 
-    def __init__(self) -> None:
-        self.aborted = self.closing = False
+    def __init__(self, tls: Certified | None = None) -> None:
+        self.aborted, self.closing, self.tls = False, False, tls
 
     def abort(self) -> None:
         self.aborted = True
@@ -33,7 +44,8 @@ class Line:
     def is_closing(self) -> bool:
         return self.closing
 
-    def get_extra_info(self, name: str) -> None: ...
+    def get_extra_info(self, name: str) -> Certified | None:
+        return self.tls
 
     def pause_reading(self) -> None: ...
 
@@ -98,6 +110,20 @@ def test_connections_without_progress_are_ended() -> None:
     admission.leave(waiting)
     admission.leave(waiting)
     assert len(admission) == 1
+
+
+def test_a_connection_ends_soon_after_the_certificate_of_its_client() -> None:
+    wall = [0.0]
+    admission = ConnectionAdmission(lambda: 0.0, wall=lambda: wall[0])
+    certified, other = cast(Any, Line(Certified("Jan  1 00:01:00 1970 GMT"))), line()
+    for one in (certified, other, certified):  # an upgrade to a websocket admits it once more
+        admission.enter(one, "10.0.0.1").works()
+    wall[0] = 60.0
+    admission.sweep()
+    assert gone([certified, other]) == [False, False], "a handler may say why"
+    wall[0] = 60.0 + EXPIRED_MAX_S
+    admission.sweep()
+    assert gone([certified, other]) == [True, False]
 
 
 async def test_reading_an_answer_gives_no_more_time_to_send_the_request() -> None:

@@ -10,6 +10,7 @@ import math
 import resource
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +35,9 @@ IDLE_MAX_S = 75
 at most 60 s; a request that arrives as the server closes its connection is lost, and its sender does not know whether
 it had an effect."""
 CLOSE_MAX_S = 5.0
+EXPIRED_MAX_S = 5.0
+"""Time after which a connection whose certificate has expired is closed; until then, a handler may end it with a
+reason."""
 UNREAD_MAX_S = 5.0
 """Limit on the time for the rest of a body to arrive after the response was sent."""
 FOREVER = math.inf
@@ -61,6 +65,9 @@ class AdmittedConnection:
     unread_until_s: float = FOREVER
     """Deadline for the peer to read what is sent to it. It is separate, as a peer that reads may still send too
     slowly."""
+    valid_until_s: float = FOREVER
+    """End of the validity of the client's certificate, if it has one: TLS checks that only when the connection is made,
+    and a stream may last for months."""
     busy: bool = False
     """Whether one of its requests is being processed."""
 
@@ -101,10 +108,11 @@ class AdmittedConnection:
 
 @dataclass(slots=True)
 class ConnectionAdmission:
-    """Admit connections. `now` returns seconds of the loop's clock."""
+    """Admit connections. `now` returns seconds of the loop's clock, and `wall` those since 1970."""
 
     now: Callable[[], float]
     connections_max: int = CONNECTIONS_MAX
+    wall: Callable[[], float] = time.time
     _places: dict[int, AdmittedConnection] = field(default_factory=dict)
     """Identity of the transport -> its connection, oldest first."""
     _counts: dict[str, int] = field(default_factory=dict)
@@ -129,7 +137,9 @@ class ConnectionAdmission:
             self._evict(peer)
         elif len(self._places) >= self.connections_max:
             self._evict(max(self._counts, key=lambda one: self._counts[one]))
-        place = self._places[id(transport)] = AdmittedConnection(transport, peer, self.now, self.now() + HEAD_MAX_S)
+        place = self._places[id(transport)] = AdmittedConnection(
+            transport, peer, self.now, self.now() + HEAD_MAX_S, valid_until_s=_expiry_s(transport)
+        )
         self._count(peer, 1)
         return place
 
@@ -139,13 +149,14 @@ class ConnectionAdmission:
             self._count(place.peer, -1)
 
     def sweep(self) -> None:
-        """End connections that have made no progress."""
-        now = self.now()
+        """End connections that have made no progress, or whose certificate has expired."""
+        now, wall = self.now(), self.wall()
         for place in list(self._places.values()):
             if place.transport.is_closing():
                 # A closing transport waits until its peer has read the rest; a hostile peer never does.
                 place.closes()
-            if min(place.until_s, place.unread_until_s) <= now:
+            expired = place.valid_until_s + EXPIRED_MAX_S <= wall
+            if expired or min(place.until_s, place.unread_until_s) <= now:
                 place.transport.abort()
 
     def __len__(self) -> int:
@@ -162,6 +173,13 @@ class ConnectionAdmission:
         self._counts[peer] = self._counts.get(peer, 0) + more
         if not self._counts[peer]:
             del self._counts[peer]
+
+
+def _expiry_s(transport: asyncio.Transport) -> float:
+    """Return when the certificate of the client expires, in seconds since 1970."""
+    tls = transport.get_extra_info("ssl_object")
+    until = (tls.getpeercert() or {}).get("notAfter") if tls is not None else None
+    return ssl.cert_time_to_seconds(until) if until else FOREVER
 
 
 def peer_of(host: str) -> str:
