@@ -37,7 +37,7 @@ async def test_other_tasks_run_while_a_test_waits() -> None:
     assert await until("the other is done", lambda: done) == ["x"]
 
 
-async def test_what_is_true_at_once_needs_no_time() -> None:
+async def test_a_condition_that_already_holds_needs_no_time() -> None:
     assert await until("it holds", lambda: 1, within_s=0) == wait_for("it holds", lambda: 1, within_s=0) == 1
 
 

@@ -30,7 +30,7 @@ def test_a_job_has_the_version_that_it_asks_for(tmp_path: Path) -> None:
             assert found.program == str(here.place(version) / "bin" / "ansible-playbook")
 
 
-def test_a_version_that_is_not_there_is_named_with_what_installs_it(tmp_path: Path) -> None:
+def test_an_error_names_the_missing_version_and_the_command_that_installs_it(tmp_path: Path) -> None:
     here = Environments(tmp_path / "nothing yet")
     with pytest.raises(AnsibleNotInstalled, match=r"requests Ansible 9, .* run: headgate ansible install 9$"):
         here.choose("9", requested=True)
@@ -39,7 +39,7 @@ def test_a_version_that_is_not_there_is_named_with_what_installs_it(tmp_path: Pa
         here.choose("9", requested=True)
 
 
-def test_a_job_that_asks_for_none_has_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_asks_for_no_version_gets_an_installed_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = Environments(tmp_path / "environments")
     assert beside() is not None, "the tests have one of their own"
     made(here.place("9"), "9", "2.16.1")
@@ -54,7 +54,7 @@ def test_a_job_that_asks_for_none_has_what_is_there(tmp_path: Path, monkeypatch:
     assert found is not None and found.mark.version == "11"
 
 
-def test_what_is_half_made_or_for_another_python_is_not_used(tmp_path: Path) -> None:
+def test_an_incomplete_environment_or_one_for_another_python_is_not_used(tmp_path: Path) -> None:
     here = Environments(tmp_path)
     here.place("9").mkdir(parents=True)
     assert here.find("9") is None
@@ -75,7 +75,7 @@ def test_an_earlier_list_of_packages_will_do_until_it_is_renewed(tmp_path: Path)
     assert found is not None and found.current
 
 
-def test_what_is_gone_is_not_used(tmp_path: Path) -> None:
+def test_a_deleted_environment_is_not_used(tmp_path: Path) -> None:
     here = Environments(tmp_path)
     made(here.place("9"), "9", "2.16.1")
     found = here.find("9")

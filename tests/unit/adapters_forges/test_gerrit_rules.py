@@ -38,7 +38,7 @@ def unmet(expression: str, passing: str = "", failing: str = "", status: str = "
         (unmet(") ( - AND NOT", "", ""), ("Rule",)),
     ],
 )  # fmt: skip
-def test_what_is_missing(requirement: Requirement, labels: tuple[str, ...]) -> None:
+def test_missing_labels_are_named_for_each_requirement(requirement: Requirement, labels: tuple[str, ...]) -> None:
     assert missing(requirement, {"Verified"}) == labels
 
 
@@ -54,7 +54,7 @@ def test_rules_that_are_met_or_do_not_apply_block_nothing(status: str) -> None:
     assert [rule.met for rule in rules(info(unmet(VERIFIED, status=status)))] == [True]
 
 
-def test_what_nobody_can_tell_and_work_in_progress_keep_it_back() -> None:
+def test_requirements_with_errors_and_work_in_progress_keep_a_change_back() -> None:
     error, wip = rules(info(unmet("label:", status="ERROR"), wip=True))
     assert error.met is False and error.missing == ("Rule",) and "lacks Rule" in error.text
     assert wip.met is False and not wip.missing and "work in progress" in wip.text

@@ -44,7 +44,7 @@ def test_minimal_settings_have_the_defaults_of_the_reference() -> None:
         ({"keepalive": "-1"}, "keepalive"),
     ],
 )
-def test_what_is_wrong_is_named(settings: dict[str, str], word: str) -> None:
+def test_an_error_names_the_invalid_setting_and_no_secret(settings: dict[str, str], word: str) -> None:
     with pytest.raises(UserError, match=rf"^{word}: ") as error:
         server(**settings)
     assert "s3cret" not in str(error.value)

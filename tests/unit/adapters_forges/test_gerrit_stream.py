@@ -34,7 +34,7 @@ def test_a_line_says_where_to_look(event: dict[str, object], found: GerritHint |
 
 
 @pytest.mark.parametrize("line", [b"\n", b"{", b"[]", b"\xff\xfe", b'{"type": 1}', b'{"type": "x", "change": 1}'])
-def test_after_what_cannot_be_read_everything_is_looked_at(line: bytes) -> None:
+def test_an_unreadable_event_causes_a_poll_of_everything(line: bytes) -> None:
     assert hint(line) == GerritHint()
 
 

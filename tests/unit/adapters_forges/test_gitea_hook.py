@@ -45,7 +45,7 @@ def delivered(event: str, **fields: Any) -> Hint | Ignored:
         ({"x-gitea-delivery": "x" * 200}, 400, "X-Gitea-Delivery"),
     ],
 )
-def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, why: str) -> None:
+def test_a_delivery_with_an_invalid_signature_is_refused(headers: dict[str, str], status: int, why: str) -> None:
     with pytest.raises(Misdelivered, match=why) as refused:
         hint(ACCOUNT, (), lambda _: True, signed(b"{}") | headers, b"{}")
     assert refused.value.status == status
@@ -60,7 +60,7 @@ def test_without_a_secret_nobody_is_believed() -> None:
     assert refused.value.status == 403
 
 
-def test_what_is_huge_is_refused_before_it_is_read() -> None:
+def test_a_huge_delivery_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(Misdelivered, match="bytes") as refused:
         hint(ACCOUNT, (), lambda _: True, signed(b""), b" " * (BODY_MAX_BYTES + 1))
     assert refused.value.status == 413
@@ -69,7 +69,7 @@ def test_what_is_huge_is_refused_before_it_is_read() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"repository": 3}', b"\xff\xfe", b"[" * 100_000, b"payload=%7B%7D", b'{"action": {}}']
 )
-def test_what_is_in_another_form_is_refused(body: bytes) -> None:
+def test_a_delivery_of_another_form_is_refused(body: bytes) -> None:
     with pytest.raises(Misdelivered, match="not a push event") as refused:
         hint(ACCOUNT, (), lambda _: True, signed(body), body)
     assert refused.value.status == 400
@@ -127,13 +127,13 @@ def test_where_something_happened(event: str, fields: dict[str, Any], found: Hin
         ),
     ],
 )
-def test_what_nobody_wants_to_know(event: str, fields: dict[str, Any], why: str) -> None:
+def test_irrelevant_deliveries_are_ignored(event: str, fields: dict[str, Any], why: str) -> None:
     found = delivered(event, **fields)
     assert isinstance(found, Ignored) and why in found.why
 
 
 @pytest.mark.parametrize("inner", [True, False])
-def test_a_form_says_what_is_in_it(*, inner: bool) -> None:
+def test_a_signed_form_is_read(*, inner: bool) -> None:
     """Gitea signs the JSON inside the form; a signature of the complete form is just as valid."""
     data = json.dumps({"repository": REPOSITORY, "sender": THEIRS, "action": "opened", "pull_request": OPEN}).encode()
     body = b"payload=" + quote_plus(data).encode()

@@ -62,7 +62,7 @@ def delivered(topic: str, **fields: Any) -> Hint | Ignored | Unsure:
         ({"x-pagure-project": "acme/other"}, 401, "the signature is wrong"),
     ],
 )
-def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, why: str) -> None:
+def test_a_delivery_with_an_invalid_signature_is_refused(headers: dict[str, str], status: int, why: str) -> None:
     with pytest.raises(Misdelivered, match=why) as refused:
         outcome(b"{}", signed(b"{}") | headers)
     assert refused.value.status == status
@@ -70,7 +70,7 @@ def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, wh
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"topic": 3, "msg": {}}', b"[" * 100_000, b"\xff"])
-def test_what_is_genuine_and_of_no_form_is_refused(body: bytes) -> None:
+def test_a_signed_delivery_of_another_form_is_refused(body: bytes) -> None:
     with pytest.raises(Misdelivered, match="not in Pagure's format") as refused:
         outcome(body, signed(body))
     assert refused.value.status == 400
@@ -108,7 +108,7 @@ def test_the_better_signature_and_the_token_of_the_very_project_count() -> None:
         ("project.edit", {}, Hint("2026-x", PROJECT)),
     ],
 )
-def test_what_happened_is_a_hint(topic: str, fields: dict[str, Any], found: Hint) -> None:
+def test_each_topic_becomes_a_hint(topic: str, fields: dict[str, Any], found: Hint) -> None:
     assert delivered(topic, **fields) == found
 
 
@@ -125,7 +125,7 @@ def test_what_happened_is_a_hint(topic: str, fields: dict[str, Any], found: Hint
         ("commit.flag.added", {}, "is not relevant"),
     ],
 )
-def test_what_says_nothing_is_ignored(topic: str, fields: dict[str, Any], why: str) -> None:
+def test_irrelevant_deliveries_are_ignored(topic: str, fields: dict[str, Any], why: str) -> None:
     found = delivered(topic, **fields)
     assert isinstance(found, Ignored) and why in found.why
 

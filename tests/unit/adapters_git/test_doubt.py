@@ -48,7 +48,7 @@ async def test_much_that_goes_at_once_is_believed_when_git_says_so_again(left: d
     assert not await doubt.of(StaleListing(left), left, HEADS, {}) and not doubt.problem
 
 
-async def test_what_comes_back_was_never_gone() -> None:
+async def test_refs_that_return_were_never_deleted() -> None:
     clock = Clock()
     doubt = Doubt(clock)
     assert await doubt.of(StaleListing({}), {}, HEADS, {})

@@ -114,12 +114,12 @@ def test_an_author_is_as_git_fsck_has_it(tmp_path: Path, who: bytes, is_flawed: 
 
 
 @pytest.mark.parametrize("raw", [b"", b"\0", b"author x\n\ny", b"tree x\n\ny", b"tree " + b"1" * 39])
-def test_what_has_no_tree_is_no_commit(raw: bytes) -> None:
+def test_an_object_without_a_tree_is_not_a_commit(raw: bytes) -> None:
     with pytest.raises(ValueError, match="does not begin with its tree"):
         parts(raw)
 
 
-def test_what_git_says_can_be_shown_anywhere() -> None:
+def test_messages_of_git_are_short_and_printable() -> None:
     text = "remote: 10%\rremote: 100%\n\x1b]0;owned\x07\x9b31m \u202e\nfatal: no\r\n\0"
     assert printable(text) == "remote: 100%\n\ufffd]0;owned\ufffd\ufffd31m \ufffd\nfatal: no"
     assert len(printable("x" * 1_000_000)) < MESSAGE_MAX_CHARS + 10

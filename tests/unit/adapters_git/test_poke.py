@@ -58,7 +58,7 @@ def test_a_repository_is_known_by_its_name_or_its_path(repository: str, project:
 
 
 @pytest.mark.parametrize("repository", ["", "/", "xapi", "/srv/git/code/theirs.git", "../../etc/passwd", "api/../x"])
-def test_what_is_in_no_tenant_is_no_hint(repository: str) -> None:
+def test_a_poke_about_a_repository_of_no_tenant_is_ignored(repository: str) -> None:
     body = poke_body(repository)
     assert isinstance(POKED.webhook(signature(body), body), Ignored)
 
@@ -81,7 +81,7 @@ def test_what_is_in_no_tenant_is_no_hint(repository: str) -> None:
         (b" " * (POKE_MAX_BYTES + 1), signature(b" " * (POKE_MAX_BYTES + 1)), 413),
     ],
 )
-def test_what_is_no_poke_is_refused(body: bytes, headers: dict[str, str], status: int) -> None:
+def test_an_invalid_poke_is_refused(body: bytes, headers: dict[str, str], status: int) -> None:
     with pytest.raises(Misdelivered) as refused:
         POKED.webhook(headers, body)
     assert refused.value.status == status
@@ -114,7 +114,7 @@ def test_the_hook_signs_as_the_standard_says(shell: str, secret: str, body: str,
     assert done.stdout.strip() == wanted
 
 
-async def test_a_flood_of_hints_is_one_look_and_what_comes_meanwhile_one_more() -> None:
+async def test_a_flood_of_hints_causes_one_poll_and_later_hints_one_more() -> None:
     hinted, stirred = Hinted(rest_s=0.02), asyncio.Event()
     for number in range(500):
         hinted.add(str(number), stirred)

@@ -75,7 +75,7 @@ def test_damaged_packed_refs_are_no_empty_list(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["HEAD", "refs"])
-def test_what_is_no_repository_is_no_empty_one(repository: Path, what: str) -> None:
+def test_a_directory_that_is_not_a_repository_does_not_count_as_an_empty_one(repository: Path, what: str) -> None:
     (repository / what).rename(repository / "away")
     with pytest.raises(NotFiles):
         listed(str(repository), ())

@@ -70,6 +70,6 @@ def test_links_and_repositories_in_place_of_files_are_not_followed(repository: p
     assert found == {"zuul.yaml": "/etc/passwd"}
 
 
-def test_what_is_no_text_is_read_with_marks_in_place(repository: pygit2.Repository) -> None:
+def test_bytes_that_are_not_text_are_read_as_replacement_characters(repository: pygit2.Repository) -> None:
     bad = repository.create_blob(b"- \xff\n")
     assert read(repository, tree(repository, {"zuul.yaml": (bad, FileMode.BLOB)})) == {"zuul.yaml": "- \ufffd\n"}

@@ -13,7 +13,7 @@ def left(remaining: int, reset: int, limit: int = 5000) -> dict[str, str]:
     return {f"x-ratelimit-{name}": str(value) for name, value in figures.items()}
 
 
-def test_what_is_used_up_is_waited_for_and_the_last_tenth_is_for_what_is_urgent() -> None:
+def test_an_exhausted_budget_is_waited_for_and_its_last_part_is_for_urgent_calls() -> None:
     budget = CallBudget()
     assert budget.wait_s(0) == 0
     budget.learn(left(501, 1000), 0)

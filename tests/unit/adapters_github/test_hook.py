@@ -46,7 +46,7 @@ def delivered(event: str, payload: Any) -> Hint | Ignored:
         ({"x-github-delivery": "x" * 200}, 400, "X-GitHub-Delivery"),
     ],
 )
-def test_what_is_not_genuine_is_refused(headers: dict[str, str], status: int, why: str) -> None:
+def test_a_delivery_with_an_invalid_signature_is_refused(headers: dict[str, str], status: int, why: str) -> None:
     with pytest.raises(Misdelivered, match=why) as refused:
         hint(ACCOUNT, US, known, signed(b"{}", **headers) | headers, b"{}")
     assert refused.value.status == status
@@ -61,7 +61,7 @@ def test_without_a_secret_nobody_is_believed() -> None:
     assert refused.value.status == 403
 
 
-def test_what_is_huge_is_refused_before_it_is_read() -> None:
+def test_a_huge_delivery_is_refused_before_it_is_parsed() -> None:
     body = b" " * (25 * 2**20 + 1)
     with pytest.raises(Misdelivered, match="bytes") as refused:
         hint(ACCOUNT, US, known, signed(b"{}"), body)
@@ -71,7 +71,7 @@ def test_what_is_huge_is_refused_before_it_is_read() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"x"', b'{"repository": 3}', b"\xff\xfe", b"[" * 100_000, b'{"action": {}}']
 )
-def test_what_has_another_form_is_refused(body: bytes) -> None:
+def test_a_delivery_of_another_form_is_refused(body: bytes) -> None:
     with pytest.raises(Misdelivered, match="not a valid push event") as refused:
         delivered("push", body)
     assert refused.value.status == 400
@@ -143,7 +143,7 @@ OPENED = {
 }
 
 
-def test_a_form_says_what_is_in_it() -> None:
+def test_a_signed_form_is_read() -> None:
     """GitHub sends forms unless another content type is chosen, and signs the complete form."""
     body = f"payload={quote_plus(json.dumps(OPENED))}".encode()
     headers = signed(body, "pull_request", **{"content-type": f"{FORM}; charset=utf-8"})

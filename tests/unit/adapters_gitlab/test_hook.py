@@ -92,7 +92,7 @@ def test_deliveries_without_news_are_ignored(found: Hint | Ignored, why: str) ->
     assert isinstance(found, Ignored) and why in found.why
 
 
-def test_a_delivery_without_an_id_is_known_by_what_it_says() -> None:
+def test_a_delivery_without_an_id_is_identified_by_its_content() -> None:
     body = json.dumps({"object_kind": "push", "project": PROJECT, "ref": "refs/heads/main"}).encode()
     headers = {"x-gitlab-token": "open sesame"}
     ids = {

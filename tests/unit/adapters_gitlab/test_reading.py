@@ -135,7 +135,7 @@ def yes(who: GitLabUser, at_ms: int = 1) -> Approval:
         ({"state": "closed"}, {"state": "closed", "labels": ("a",)}, []),
     ],
 )
-def test_what_happened_is_the_difference(before: Any, after: Any, wanted: list[str]) -> None:
+def test_events_are_the_differences_between_two_states(before: Any, after: Any, wanted: list[str]) -> None:
     assert event_names(replace(PLAIN, **before), replace(PLAIN, updated="t2", **after)) == wanted
 
 
@@ -147,7 +147,7 @@ def test_older_comments_of_an_unknown_change_cause_no_events() -> None:
 # --- settings
 
 
-def test_what_a_section_says() -> None:
+def test_a_section_of_the_settings_becomes_an_account() -> None:
     one = account("lab", {"api_token": "t"})
     assert (one.web, one.api, one.canonical_hostname) == (
         "https://gitlab.com",

@@ -37,7 +37,7 @@ async def keystore(password: str = PASSWORD, *, store: Store | None = None, empt
     return keys
 
 
-async def test_what_was_encrypted_long_ago_is_opened_wherever_it_stands():
+async def test_old_ciphertext_is_decrypted_anywhere_in_the_data():
     data = {"user": "ada", "tokens": [SECRET, {"deep": SECRET}]}
     text = "open sesame " * 50
     assert await (await keystore()).opened(*APP, data) == {"user": "ada", "tokens": [text, {"deep": text}]}

@@ -26,7 +26,7 @@ CMD ["sh"]
 """
 
 
-def test_a_file_is_what_its_lines_say() -> None:
+def test_a_containerfile_becomes_steps() -> None:
     found = read(FILE.encode())
     assert found.base == "docker.io/library/debian:12" and found.copies
     assert found.environment == {"A": "1", "B": "two words", "C": "-else", "OLD": "one name, all the rest"}

@@ -60,7 +60,7 @@ def test_contexts_with_the_same_or_fewer_rights_get_facts_and_others_get_variabl
         assert facts.from_fewer_rights(context) == ({"node": {"tool": "/bin/x"}} if context in readers else {})
 
 
-def test_what_has_more_to_say_to_ansible_than_a_text_is_left_out_or_made_one(tmp_path: Path) -> None:
+def test_values_with_a_special_meaning_to_ansible_become_text_or_are_omitted(tmp_path: Path) -> None:
     values = {
         "template": tagged("{{ lookup('pipe', 'id') }}"),
         "deep": tagged({"a": [tagged("{{ x }}"), {"__ansible_unsafe": "{{ y }}"}]}),
@@ -89,7 +89,7 @@ def test_a_fact_that_contains_a_secret_goes_to_those_who_have_it(tmp_path: Path)
     assert facts.known(PLAIN) == facts.known(TRUSTED) == facts.from_fewer_rights(OWN) == {"node": {"tool": "x"}}
 
 
-def test_the_newest_counts_and_what_was_cleared_is_gone(tmp_path: Path) -> None:
+def test_the_newest_fact_counts_and_cleared_facts_are_forgotten(tmp_path: Path) -> None:
     facts = FactCache()
     facts.learn(TRUSTED, left(tmp_path / "1", node={"a": 1, "b": 1}, other={"c": 1}), [])
     facts.learn(PLAIN, left(tmp_path / "2", node={"a": 2}), [])
@@ -98,7 +98,7 @@ def test_the_newest_counts_and_what_was_cleared_is_gone(tmp_path: Path) -> None:
     assert facts.from_fewer_rights(TRUSTED)["node"] == {"a": 2}
 
 
-def test_what_was_gathered_of_this_machine_stays_in_its_context(tmp_path: Path) -> None:
+def test_facts_gathered_about_the_executor_stay_in_their_context(tmp_path: Path) -> None:
     facts = FactCache(("here",))
     gathered = {"ansible_user_dir": "/home", "module_setup": True, "_ansible_facts_gathered": True, "set": 1}
     facts.learn(TRUSTED, left(tmp_path / "1", here=gathered, there=gathered), [])
@@ -131,7 +131,7 @@ def test_garbage_is_named_and_takes_nothing_from_others(tmp_path: Path, text: st
     assert facts.known(PLAIN) == {"one": {"a": 1}, "two": {"b": 2}}
 
 
-def test_links_pipes_directories_and_what_is_too_much_are_not_taken(
+def test_links_directories_and_facts_beyond_the_limits_are_not_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SIZE_MAX_BYTES", 1_000)

@@ -30,7 +30,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 20)}]\n" f
         ("zuul: {a: b}", "which is reserved"),
     ],
 )
-def test_what_is_too_large_or_no_variables_is_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_is_too_large_or_contains_no_variables_is_refused(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "vars.yaml"
     file.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ValueError, match=why):

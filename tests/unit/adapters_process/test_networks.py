@@ -42,9 +42,7 @@ def opened() -> Networks:
     return Networks(ProcessKeeper(), NetworkChoice(), lambda: ["store"])
 
 
-async def test_what_was_denied_stays_denied_while_its_name_cannot_be_resolved(
-    resolver: Resolver, opened: Networks
-) -> None:
+async def test_an_address_stays_denied_while_its_name_cannot_be_resolved(resolver: Resolver, opened: Networks) -> None:
     resolver.known["store"] = str(STORE)
     assert STORE in await opened._denied()
     resolver.known.clear()

@@ -50,7 +50,7 @@ def test_arguments_are_keys_and_values(arguments: list[str], data: dict[str, Any
 
 
 @pytest.mark.parametrize("arguments", [["novalue"], ["=1"], ["a..b=1"], [".a=1"]])
-def test_what_is_no_key_is_refused(arguments: list[str]) -> None:
+def test_an_argument_that_is_not_a_key_with_a_value_is_refused(arguments: list[str]) -> None:
     with pytest.raises(ValueError, match="is not KEY=VALUE"):
         parse(arguments)
 
@@ -89,7 +89,7 @@ def test_secret_data_is_beside_the_data_and_in_no_error(tmp_path: Path) -> None:
     assert "treasure" not in str(refused.value)
 
 
-def test_what_was_there_first_is_not_written_over(tmp_path: Path) -> None:
+def test_a_returned_file_does_not_overwrite_one_of_headgate(tmp_path: Path) -> None:
     source, dest = tmp_path / "source", tmp_path / "dest"
     for place, text in ((source, "theirs"), (dest, "ours")):
         (place / "sub").mkdir(parents=True)

@@ -44,7 +44,7 @@ def test_a_free_number_that_fits_is_found() -> None:
         (None, "0 1000 1\n1 100000 65535\n", DEFAULT_IN_CONTAINER),
     ],
 )
-def test_root_gives_what_is_mapped(wanted: Numbers | None, uid_map: str, found: Numbers | None) -> None:
+def test_root_uses_only_ids_that_are_mapped(wanted: Numbers | None, uid_map: str, found: Numbers | None) -> None:
     assert numbers_of_root(wanted, uid_map) == found
 
 

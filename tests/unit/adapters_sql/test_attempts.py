@@ -137,7 +137,7 @@ async def test_a_job_is_flaky_where_it_failed_and_then_passed_on_the_same_tree(h
     assert await history.job_health("other", EVERY, 0) == []
 
 
-async def test_what_resets_cost_is_what_their_builds_took(history: SqlHistory) -> None:
+async def test_resets_cost_the_time_of_their_builds(history: SqlHistory) -> None:
     lost = (build("u1", "CANCELED", 1, 31, final=False), build("l1", "CANCELED", job="lint", final=False))
     await history.record(ended("s1", 31, *lost, result="DEQUEUED", final=False))
     await history.record(ended("s2", 40, result="DEQUEUED", final=False))

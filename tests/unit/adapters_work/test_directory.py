@@ -171,7 +171,7 @@ def lay(target: Path, place: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.heavy
-def test_what_is_exchanged_while_it_is_taken_leads_nowhere() -> None:
+def test_files_swapped_during_a_copy_do_not_lead_outside() -> None:
     """Run a thread that outlives its build and swaps directories, files and links to files of the host."""
     with ground() as here:
         (here.work / "logs/d").mkdir(parents=True)

@@ -17,14 +17,14 @@ DEFECTS = (
 @pytest.mark.parametrize(
     ("error", "why"), [(ABSENT, "the package grpc is not installed"), (UNLOADABLE, "no pq wrapper available")]
 )
-def test_it_names_what_needs_it_the_extra_and_why(error: ImportError, why: str) -> None:
+def test_the_error_names_the_feature_its_extra_and_the_reason(error: ImportError, why: str) -> None:
     with pytest.raises(MissingPackage) as raised, needing("a store", "etcd"):
         raise error
     assert str(raised.value) == f"a store needs pip install 'headgate[etcd]' ({why})"
 
 
 @pytest.mark.parametrize("error", DEFECTS)
-def test_defects_of_headgate_stay_what_they_are(error: ImportError) -> None:
+def test_import_errors_caused_by_defects_are_not_translated(error: ImportError) -> None:
     with pytest.raises(type(error)) as raised, needing("a store", "etcd"):
         raise error
     assert raised.value is error

@@ -30,7 +30,7 @@ async def test_a_process_whose_output_nobody_reads_is_ended() -> None:
     await put_down(process)  # a second call does nothing
 
 
-async def test_what_somebody_else_keeps_open_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pipe_that_another_process_keeps_open_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipes, "LEFT_OPEN_S", 0.05)
     process = await asyncio.create_subprocess_exec(
         "sh", "-c", "sleep 600 & echo $!; exec sleep 600", stdin=PIPE, stdout=PIPE, stderr=PIPE

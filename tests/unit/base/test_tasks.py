@@ -105,7 +105,7 @@ async def ended_when_begun(work: Winding) -> None:
 
 
 @pytest.mark.parametrize("calling", CALLERS)
-async def test_what_winds_down_is_not_disturbed_however_often_the_caller_is_cancelled(calling: str) -> None:
+async def test_cleanup_is_not_disturbed_however_often_its_caller_is_cancelled(calling: str) -> None:
     work = Winding()
     task = asyncio.ensure_future(CALLERS[calling](work))
     await work.begun.wait()

@@ -19,13 +19,13 @@ def test_a_value_is_read_back() -> None:
     assert decompress(compress(b""), 0) == b""
 
 
-def test_what_is_larger_than_allowed_is_refused() -> None:
+def test_data_larger_than_the_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="larger than 10239 bytes"):
         decompress(compress(PLAIN), len(PLAIN) - 1)
 
 
 @pytest.mark.parametrize("left", [5, 20, -1])
-def test_what_is_cut_short_is_refused(left: int) -> None:
+def test_truncated_data_is_refused(left: int) -> None:
     with pytest.raises(ValueError, match="damaged"):
         decompress(compress(PLAIN)[:left], len(PLAIN))
 

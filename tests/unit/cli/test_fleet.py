@@ -31,7 +31,7 @@ baseurl = ssh://git.example/
 """
 
 
-def test_what_the_settings_name(tmp_path: Path) -> None:
+def test_the_fleet_contains_the_hosts_that_the_settings_name(tmp_path: Path) -> None:
     (tmp_path / "headgate.conf").write_text(SETTINGS)
     store = Store(MemoryBackend())
     found = fleet(read(tmp_path / "headgate.conf"), Context(store, Mirror(store, Map().path), lambda: 0))()

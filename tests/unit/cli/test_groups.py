@@ -95,7 +95,7 @@ def test_no_text_is_taken_for_a_request_of_roff() -> None:
     ]  # fmt: skip
 
 
-def test_a_group_imports_what_it_names_only_when_it_is_used() -> None:
+def test_a_group_imports_its_commands_only_when_they_are_used() -> None:
     code = "import sys; from headgate.cli.main import group; print([m for m in sys.modules if 'headgate.web' in m])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
     assert isinstance(group, click.Group)
@@ -146,7 +146,7 @@ MISSING = (
 @pytest.mark.long
 @pytest.mark.heavy
 @pytest.mark.parametrize(("words", "absent", "message"), MISSING, ids=[" ".join(row[0]) for row in MISSING])
-def test_a_command_names_the_extra_that_brings_what_it_needs(
+def test_a_command_names_the_extra_that_it_needs(
     words: tuple[str, ...], absent: str, message: str, tmp_path: Path
 ) -> None:
     begin = f"import sys; sys.argv[0] = 'headgate'; sys.modules[{absent!r}] = None"

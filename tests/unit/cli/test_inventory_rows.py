@@ -34,7 +34,7 @@ described = st.builds(
 @pytest.mark.parametrize("format", bulk.FORMATS)
 @given(st.lists(described, max_size=4))
 @settings(max_examples=share(100))
-def test_what_is_written_is_read_again(format: str, found: list[pb.Object]) -> None:
+def test_written_rows_are_read_again_unchanged(format: str, found: list[pb.Object]) -> None:
     target = io.StringIO(newline="")
     bulk.write(target, found, format, uuids=True)
     again = [one for _, one in bulk.read(io.StringIO(target.getvalue(), newline=""), "f", format, "")] if found else []

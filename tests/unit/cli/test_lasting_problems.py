@@ -104,7 +104,7 @@ def test_a_problem_that_returns_after_a_while_is_logged_at_once(log: Log) -> Non
     assert log.new_lines() == ["e1 has gone"]
 
 
-def test_what_is_no_problem_is_never_held_back(log: Log) -> None:
+def test_messages_that_are_not_problems_are_always_logged(log: Log) -> None:
     for _ in range(3):
         log.write("api: %s has landed", "greet", level=logging.INFO)
     assert len(log.new_lines()) == 3
@@ -163,7 +163,7 @@ def test_each_second_another_place_leaves_few_alarms(log: Log) -> None:
     assert sum(line.startswith("still: the store") for line in lines) == 3
 
 
-def test_a_problem_keeps_nothing_of_what_its_error_has_seen(log: Log) -> None:
+def test_a_remembered_problem_keeps_no_object_of_its_error_alive(log: Log) -> None:
     class Body:
         """Imitate an exception that a request caused."""
 

@@ -38,7 +38,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("run --config settings", f"/pipe: the tenant file cannot be read: {PIPE}"),
     ],
 )
-def test_what_is_no_file_is_reported(command: str, error: str) -> None:
+def test_a_path_that_is_not_a_file_is_reported(command: str, error: str) -> None:
     result = CliRunner().invoke(group, command.split())
     told = str(result.exception) if isinstance(result.exception, UserError) else result.output
     assert result.exit_code and error in told, told

@@ -68,7 +68,9 @@ def test_a_page_that_is_still_loading_is_requested_again(server: Server) -> None
     [(503, {}), (503, {"Retry-After": "Wed, 21 Oct 2037 07:28:00 GMT"}), (503, {"Retry-After": "-1"}),
      (409, {"Retry-After": "0"}), (500, {})],
 )  # fmt: skip
-def test_what_may_have_been_done_is_not(server: Server, status: int, headers: dict[str, str]) -> None:
+def test_a_request_that_may_have_taken_effect_is_not_repeated(
+    server: Server, status: int, headers: dict[str, str]
+) -> None:
     server.answers = [(status, "no scheduler took it up", headers), DONE]
     with pytest.raises(UserError, match="no scheduler took it up"):
         post(server)

@@ -42,7 +42,7 @@ def test_other_variables_are_refused(file: Path) -> None:
         profile("one")
 
 
-def test_what_another_profile_lacks_stops_nobody(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_variable_of_another_profile_is_not_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ZUUL_OTHER", raising=False)
     file.write_text("[one]\nurl = https://one.example\n[two]\nurl = https://two.example\nauth_token = %(ZUUL_OTHER)s\n")
     assert profile("one").url == "https://one.example"
@@ -71,7 +71,7 @@ def test_a_certificate_is_not_checked_where_a_profile_says_so(file: Path) -> Non
         profile("two")
 
 
-def test_a_password_is_refused_with_what_to_do(file: Path) -> None:
+def test_the_error_about_a_password_says_what_to_do(file: Path) -> None:
     file.write_text("[one]\nurl = https://gate.example\nusername = ann\npassword = p\n")
     with pytest.raises(UserError, match="does not support passwords; set auth_token to a token"):
         profile("one")

@@ -25,7 +25,7 @@ def printed(text: str, *, color: bool = True) -> str:
     return CliRunner().invoke(command, color=color).stdout
 
 
-def test_nothing_that_somebody_wrote_moves_a_cursor_or_hides_what_is_written() -> None:
+def test_foreign_text_neither_moves_the_cursor_nor_hides_output() -> None:
     assert printed(f"topic {EVIL}\n  at\tonce") == "topic abc\\rd\\u202ee\\x9bf\\x00\n  at\tonce"
 
 

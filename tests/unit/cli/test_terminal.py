@@ -47,7 +47,7 @@ def test_columns_are_those_of_a_terminal(text: str, expected: int) -> None:
         ("ab", 1, "…"),
     ],
 )
-def test_what_is_too_long_ends_with_an_ellipsis(text: str, width: int, expected: str) -> None:
+def test_text_that_is_too_long_ends_with_an_ellipsis(text: str, width: int, expected: str) -> None:
     assert Text(text).cropped(width).plain == expected
 
 
@@ -172,7 +172,7 @@ WORDS = st.text("ab ", max_size=3 * WIDTH)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.lists(WORDS, max_size=7)), max_size=8))
-def test_what_is_drawn_in_place_leaves_what_is_printed(steps: list[tuple[bool, list[str]]]) -> None:
+def test_a_live_drawing_keeps_printed_lines(steps: list[tuple[bool, list[str]]]) -> None:
     screen = Screen()
     terminal, messages, shown = Terminal(screen, HERE), list[str](), list[str]()
     with LiveDrawing(terminal) as live:

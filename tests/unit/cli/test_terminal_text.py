@@ -104,7 +104,7 @@ ANSWERS: Mapping[str, object] = {
         (quarantine, quarantine.reports_commands, ["list"]),
     ],
 )
-def test_what_a_command_lists_is_harmless(
+def test_lists_contain_no_control_characters(
     module: object,
     command: click.Command,
     arguments: list[str],
@@ -119,7 +119,7 @@ def test_what_a_command_lists_is_harmless(
     assert harmless(shown), shown
 
 
-def test_an_error_that_names_what_others_wrote_is_harmless(
+def test_errors_that_quote_foreign_text_contain_no_control_characters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse() -> None:

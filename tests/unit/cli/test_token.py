@@ -49,7 +49,7 @@ def test_a_token_file_that_others_could_read_becomes_private(
 
 
 @pytest.mark.parametrize("text", ["", "short", "two words of a token", "a\x1btoken of escapes", "ünïcödetökenünïcöde"])
-def test_what_is_no_token_is_not_taken_for_one(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_valid_token_is_an_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "token"
     path.write_text(text)
     for look in (TokenFile(path, ours=True).made, TokenFile(path, ours=True).read):

@@ -31,7 +31,7 @@ def printed(*items: ItemShape, state: str = "normal") -> str:
     return "".join(f"{line.plain}\n" for line in unreachable(_pipeline(gate, 9), "gone").lines(120))
 
 
-def test_an_item_says_what_it_is_there_for() -> None:
+def test_an_item_shows_why_it_is_in_the_pipeline() -> None:
     text = printed(
         item("needed", live=False), item("own", JobShape(name="serves", paused=True)), item("new", phase="merging")
     )
@@ -74,6 +74,6 @@ def test_a_line_does_not_say_things_twice_and_ids_only_where_something_is_wrong(
     assert line(logging.WARNING, "build b1: lost") == "build b1: lost [tenant=acme pipeline=gate change=h/p/x item=i1]"
 
 
-def test_what_others_wrote_neither_begins_a_line_nor_moves_the_cursor() -> None:
+def test_foreign_text_neither_begins_a_log_line_nor_moves_the_cursor() -> None:
     shown = line(logging.WARNING, "refused: x\n2026-01-01 00:00:00,000 ERROR   headgate.gate: forged\x1b[2J")
     assert [one[:4] for one in shown.splitlines()] == ["refu", "    "] and "\x1b" not in shown

@@ -208,7 +208,7 @@ def test_every_option_of_the_file_is_taken_or_named(tmp_path: Path) -> None:
     assert not [secret for secret in SECRETS if secret in output]
 
 
-def test_what_is_taken_has_its_effect(tmp_path: Path) -> None:
+def test_accepted_options_have_their_effect(tmp_path: Path) -> None:
     found = settings(tmp_path)
     where = "zk1:2281,zk2:2281,zk3:2281/headgate"
     assert found.store_url.startswith(f"zookeeper://{where}?tls_ca=%2Fetc%2Fzuul%2Fssl%2Fca.pem&tls_cert=")
@@ -238,7 +238,7 @@ def test_the_store_that_is_named_comes_first(tmp_path: Path) -> None:
         ("[auth a]\ndriver = OpenID\n", "must be one of"),
     ],
 )
-def test_what_nobody_knows_is_still_an_error(tmp_path: Path, text: str, why: str) -> None:
+def test_unknown_options_are_still_errors(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(UserError, match=why):
         settings(tmp_path, text)
 
@@ -279,7 +279,7 @@ def test_effective_options_cause_no_message() -> None:
 @pytest.mark.parametrize(
     ("driver", "option"), [("pagure", "land = push"), ("gerrit", "land = push"), ("gitea", "app_id = 1")]
 )
-def test_what_only_other_forges_have_is_not_passed_over_in_silence(tmp_path: Path, driver: str, option: str) -> None:
+def test_options_that_only_other_forges_have_are_reported(tmp_path: Path, driver: str, option: str) -> None:
     text = f"driver = {driver}\nserver = src.example.com\napi_token = x\n{option}\n"
     read = settings(tmp_path, f"[connection src]\n{text}")
     assert {one.option for one in read.idle} - {"api_token"} == {option.partition(" ")[0]}

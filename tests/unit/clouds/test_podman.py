@@ -80,7 +80,7 @@ async def test_a_failed_removal_by_podman_is_reported_with_the_reason(
         "Error: removing container 99 root filesystem: 1 error occurred: * unlinkat /s/shm: device or resource busy",
     ],
 )
-async def test_what_is_gone_or_busy_at_the_moment_is_no_failure(
+async def test_deleting_a_missing_or_busy_resource_does_not_fail(
     refusing: Podman, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     monkeypatch.setenv("WHY", why)

@@ -66,7 +66,7 @@ def test_errors_in_a_section_are_reported(tmp_path: Path, option: str, message: 
         settings(tmp_path, f"[connection dogs]\ndriver = kennel\n{option}\n")
 
 
-def test_a_driver_tells_what_is_wrong_with_the_place(tmp_path: Path) -> None:
+def test_a_drivers_error_names_the_invalid_setting(tmp_path: Path) -> None:
     found = settings(tmp_path, "[connection dogs]\ndriver = kennel\ndoor = a/b\n")
     with pytest.raises(UserError, match=r"headgate.conf: \[connection dogs\]: door: a name, not a path"):
         cloud(found, "dogs")

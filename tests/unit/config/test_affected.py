@@ -46,7 +46,7 @@ APP = "- job: {name: unit, run: u.yaml, vars: {a: 1}}\n- project: {gate: {jobs: 
         ("ops", BASE + "- job: {name: more, run: x}\n", set()),
     ],
 )
-def test_only_what_refers_to_it_is_reached(project, text, there):
+def test_a_change_reaches_only_the_places_that_refer_to_it(project, text, there):
     made = layouts({"app": APP, "lib": "- job: {name: l, run: l}\n- project: {check: {jobs: [l]}}\n"})
     parsed = branches(made.tenant, {project: text}, made.cache)
     every = {**made.branches, **parsed}

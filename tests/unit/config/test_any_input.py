@@ -53,7 +53,7 @@ def test_any_text_is_yaml_or_wrong(text: str) -> None:
         ("x: 0o", ""),
     ],
 )
-def test_what_no_configuration_needs_is_refused(text: str, why: str) -> None:
+def test_yaml_that_no_configuration_needs_is_refused(text: str, why: str) -> None:
     try:
         load(text)
     except Wrong as wrong:

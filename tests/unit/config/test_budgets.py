@@ -52,7 +52,7 @@ def test_too_large_a_file_is_an_error_at_its_place(text: str, why: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a: '" + "9" * 3_000 + "'", "a: " + "0123456789abcdef" * 8, "a: [" + "x, " * 999 + "]"]
 )
-def test_what_is_only_long_is_read(text: str) -> None:
+def test_text_that_is_only_long_is_read(text: str) -> None:
     assert load(text, SMALL)
 
 

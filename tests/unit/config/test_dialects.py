@@ -652,7 +652,7 @@ def test_a_push_does_not_meet_requirements_on_changes(driver: str) -> None:
     assert unmet(requires, {"open": True}, seen(PUSH)) and not refused(requires, {"open": True}, seen(PUSH))
 
 
-def test_what_reporters_set_is_known() -> None:
+def test_a_dialect_knows_the_labels_that_its_reporter_sets() -> None:
     assert DIALECTS["gerrit"].sets({"Verified": 2, "comment": True, "submit": True}) == {"Verified"}
     for name in ("github", "gitlab", "gitea"):
         assert DIALECTS[name].sets({"label": ["a"], "unlabel": "b", "merge": True}) == {"a", "b"}, name

@@ -80,7 +80,7 @@ SITE = """
 """
 
 
-def test_a_provider_is_what_its_sections_say_with_the_nearest_first() -> None:
+def test_a_provider_combines_its_sections_and_the_nearest_takes_precedence() -> None:
     made = providers(SITE)
     assert list(made) == ["git%2Fops/main"]
     main = made["git%2Fops/main"]
@@ -125,7 +125,7 @@ def test_a_lower_entry_replaces_a_higher_one_completely() -> None:
     assert deb.image["image-id"] == "ami-9" and "volume-size" not in deb.image and deb.image["username"] == "admin"
 
 
-def test_what_is_final_sees_no_defaults_below_it() -> None:
+def test_defaults_of_lower_sections_do_not_apply_to_a_final_image() -> None:
     text = SITE.replace("{name: debian, image-id: ami-1,", "{name: debian, final: true, image-id: ami-1,")
     text = text.replace(
         "    images:\n      - {name: fed", "    image-defaults: {username: low}\n    images:\n      - {name: fed"

@@ -81,6 +81,6 @@ def test_the_old_form_of_gerrit_names_every_change_that_has_the_id() -> None:
     assert found == (("r.example/p#7", "r.example/p#9"), (other,)), "and who names none is told"
 
 
-def test_what_is_named_twice_is_needed_once() -> None:
+def test_a_change_that_is_named_twice_is_needed_once() -> None:
     twice = ["https://hub.example/a/b/pull/7", "https://hub.example/a/b/pull/7/files"]
     assert named(twice, of_url, PROJECTS).needs == ("hub.example/a/b#7",)

@@ -47,7 +47,7 @@ def test_broken_configuration_that_removes_something_is_held_back(text: str) -> 
     ],
     ids=["all of it", "new and torn", "new and wrong", "new and forbidden", "right", "on purpose"],
 )
-def test_what_is_new_or_was_meant_takes_effect(text: str) -> None:
+def test_errors_in_new_stanzas_and_deliberate_removals_hold_nothing_back(text: str) -> None:
     had = {"lib": USED} if not text else HAD
     assert back({"lib": text}, had) == []
 
@@ -57,12 +57,12 @@ def test_a_torn_pipeline_is_held() -> None:
     assert back({"ops": BASE.replace("manager: dependent", "manager: nobody")}) == ["ops@master"]
 
 
-def test_others_take_effect_beside_what_is_held() -> None:
+def test_other_projects_take_effect_while_one_branch_is_held_back() -> None:
     right = "- job: {name: more, run: r.yaml}\n- project: {gate: {jobs: [used, more]}}\n"
     assert back({"lib": "- job: [", "app": right}) == ["lib@master"]
 
 
-def test_a_configuration_is_judged_together_with_what_other_projects_push() -> None:
+def test_a_configuration_is_judged_together_with_pushes_to_other_projects() -> None:
     without = {"lib": "- job: {name: kept, run: r.yaml}\n", "app": "- project: {gate: {jobs: [kept]}}\n"}
     assert back(without) == []
     needs = {"app": "- project: {gate: {jobs: [fresh]}}\n", "lib": USED + "- job: {name: fresh, run: r.yaml}\n"}

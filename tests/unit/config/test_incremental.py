@@ -79,7 +79,7 @@ def essence(layout: Layout) -> dict[str, Any]:
 
 @settings(max_examples=share(30))
 @given(st.lists(a_state, min_size=2, max_size=4))
-def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
+def test_a_layout_that_follows_landings_equals_a_new_one(states: list[dict[str, str]]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()
     followed: TenantLayouts | None = None
     for state in states:
@@ -90,7 +90,7 @@ def test_what_lands_is_followed(states: list[dict[str, str]]) -> None:
 
 @settings(max_examples=share(30))
 @given(a_state, a_state)
-def test_what_is_proposed_is_linked(landed: dict[str, str], proposed: dict[str, str]) -> None:
+def test_a_proposed_layout_equals_a_new_one(landed: dict[str, str], proposed: dict[str, str]) -> None:
     acme, cache = tenant(TENANTS), ParseCache()
     untrusted = {place: text for place, text in proposed.items() if place != "ops"}
     found = TenantLayouts.of(acme, branches(acme, {"ops": BASE, **landed}, cache), cache).layout(texts(acme, untrusted))

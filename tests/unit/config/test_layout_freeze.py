@@ -48,7 +48,7 @@ def layout(app: str, ops: str = BASE) -> Layout:
     return build_layout(tenant(), parsed(ParseCache(), ops=ops, app=app))
 
 
-def test_a_child_takes_from_its_parent_and_changes_what_it_names() -> None:
+def test_a_child_inherits_from_its_parent_and_overrides_the_keys_that_it_sets() -> None:
     graph = layout("""
         - job: {name: unit, run: unit.yaml, pre-run: more.yaml, vars: {b: {d: 2}}}
         - project: {vars: {a: 9, z: 3}, gate: {jobs: [unit: {voting: false}]}}

@@ -33,7 +33,7 @@ TEXT = """\
         (8, "this is not YAML: found character that cannot start any token", "- broken"),
     ],
 )
-def test_what_the_message_means_is_underlined(line, message, word):
+def test_the_word_that_an_error_message_quotes_is_underlined(line, message, word):
     good = TEXT.replace("\t- broken\n", "") if line != 8 else TEXT
     found = extent(ConfigError("Unknown", message, path="zuul.yaml", line=line), good)
     assert good.split("\n")[found.line - 1][found.column - 1 : found.end_column - 1] == word

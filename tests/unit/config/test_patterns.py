@@ -59,7 +59,7 @@ def python(pattern: str) -> re.Pattern[str] | None:
 @pytest.mark.heavy
 @settings(max_examples=share(600))
 @given(FLAGS, PATTERNS, st.lists(SUBJECTS, min_size=1, max_size=4))
-def test_a_walk_finds_what_pythons_engine_finds(flags: str, text: str, subjects: list[str]) -> None:
+def test_a_walk_matches_as_pythons_engine_does(flags: str, text: str, subjects: list[str]) -> None:
     engine = python(flags + text)
     if engine is None:
         return
@@ -76,7 +76,7 @@ REFERRING = st.recursive(ATOMS | EDGES, lambda inner: wider(inner, references=Tr
 @pytest.mark.heavy
 @settings(max_examples=share(400))
 @given(ATOMS, REFERRING, st.sampled_from([r"\1", r"(?(1)b|a)", r"(?(1)b)"]), st.lists(SUBJECTS, min_size=1, max_size=4))
-def test_references_mean_what_they_mean_to_python(first: str, text: str, last: str, subjects: list[str]) -> None:
+def test_references_match_as_in_python(first: str, text: str, last: str, subjects: list[str]) -> None:
     pattern = f"({first})?{text.replace(chr(92) + '1', 'a')}{last}"
     engine = python(pattern)
     if engine is None:

@@ -25,7 +25,7 @@ def names(layout, project: str = "app", pipeline: str = "gate") -> list[str]:
     return [job.name for job in layout.freeze(pipeline, f"git.acme/{project}", "master").jobs]
 
 
-def test_a_change_of_an_untrusted_project_is_tested_with_what_it_says() -> None:
+def test_a_change_of_an_untrusted_project_is_tested_with_the_configuration_that_it_proposes() -> None:
     made = layouts({"app": "- project: {gate: {jobs: [noop]}}"})
     layout, errors = proposed(made, {"app": "- job: {name: new, run: r.yaml}\n- project: {gate: {jobs: [new]}}"})
     assert (names(layout), errors) == (["new"], ())
@@ -45,7 +45,7 @@ def test_files_that_a_change_takes_away_are_gone() -> None:
     assert "b" not in layout.jobs and "a" in layout.jobs
 
 
-def test_what_the_tenant_has_wrong_already_is_nobodys_fault() -> None:
+def test_errors_that_the_tenant_already_has_are_not_blamed_on_a_proposal() -> None:
     made = layouts({"lib": "- job: {name: old, rnu: x}", "app": "[]"})
     _, errors = proposed(made, {"app": "- job: {name: fine, run: r.yaml}"})
     assert errors == ()

@@ -236,7 +236,7 @@ def same_all_the_way(graph: FrozenGraph) -> None:
 @pytest.mark.heavy
 @settings(max_examples=share(30))
 @given(a_tenant(), st.lists(a_state, min_size=1, max_size=3))
-def test_what_lands_is_what_it_would_be_anew(acme: Tenant, states: list[Files]) -> None:
+def test_a_layout_that_follows_landings_equals_a_new_one_in_any_tenant(acme: Tenant, states: list[Files]) -> None:
     cache = ParseCache(Keys())
     followed: TenantLayouts | None = None
     before: dict[tuple[str, str, str], FrozenGraph] = {}
@@ -280,7 +280,9 @@ PLAIN = tenant(PLAIN_TEXT)
 @given(a_tenant(), a_state, st.lists(a_proposal, min_size=1, max_size=4))
 @example(PLAIN, SOUND, [{"app": SOUND["app"] + "- job: {name: unit, final: true}"}, {"lib": SOUND["lib"]}])
 @example(PLAIN, SOUND, [{"app": SOUND["app"].replace("- image: {name: debian, type: zuul}", "")}, {"app": "[]"}])
-def test_what_a_chain_proposes_is_what_it_would_be_anew(acme: Tenant, state: Files, chain: list[Files]) -> None:
+def test_a_layout_that_a_chain_proposes_equals_a_new_one_in_any_tenant(
+    acme: Tenant, state: Files, chain: list[Files]
+) -> None:
     cache = ParseCache(Keys())
     made = TenantLayouts.of(acme, branches(acme, of_tenant(acme, state), cache), cache)
     chains = [dict[str, str | Mapping[str, str]]()]

@@ -44,7 +44,7 @@ def document(text: str) -> Any:
 
 
 @pytest.mark.heavy
-def test_what_the_parser_takes_the_schema_takes():
+def test_the_schema_accepts_every_file_that_the_parser_accepts():
     taken = 0
     for text in TEXTS:
         found = document(text)
@@ -56,7 +56,7 @@ def test_what_the_parser_takes_the_schema_takes():
 
 
 @pytest.mark.heavy
-def test_what_has_the_wrong_form_the_schema_refuses():
+def test_the_schema_refuses_files_of_a_wrong_form():
     refused = 0
     for text in TEXTS:
         errors = ParseCache().parse(ANYTHING, "master", {"zuul.yaml": text}).errors
@@ -87,7 +87,7 @@ def test_a_stanza(stanza: dict[str, Any], good: bool):
     assert FILES.is_valid([stanza]) is good
 
 
-def test_a_key_says_what_it_is_for():
+def test_the_schema_describes_each_key():
     timeout = schema.files()["definitions"]["job"]["properties"]["attempts"]
     assert timeout["description"] == "At least 1; at most 10 are made. Default: 3. Variants: the last one wins"
 

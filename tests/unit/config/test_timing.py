@@ -72,7 +72,7 @@ def test_a_jitter_that_is_too_long_is_cut(text: str, jitter_s: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["0 12 * * * 0 600", "*/10 * * * * 0 600", "*/10 * * * * 0 3600"])
-def test_of_what_is_put_off_each_comes_once_and_in_order(text: str) -> None:
+def test_each_time_that_jitter_puts_off_comes_once_and_in_order(text: str) -> None:
     found, end = schedule(text), NOW + timedelta(days=2)
     wanted, moment = set[datetime](), NOW - timedelta(days=1)
     while (moment := next_after(found, moment) or end) < end:

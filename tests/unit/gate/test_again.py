@@ -76,7 +76,7 @@ def again(play: Play) -> list[str]:
     return [job for name, job in play.builds if name == "A"]
 
 
-def test_only_what_failed_is_run_again() -> None:
+def test_only_jobs_that_failed_run_again() -> None:
     play = failed_once()
     assert play.past is not None
     old = play.past.builds["lint"].id
@@ -207,7 +207,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("job", UNKNOWN.values(), ids=UNKNOWN)
-def test_a_job_that_uses_what_nobody_looked_at_is_run_again(job: FrozenJob) -> None:
+def test_a_job_that_uses_a_repository_with_an_unknown_head_runs_again(job: FrozenJob) -> None:
     play = failed_once(job, UNIT)
     assert again(play) == ["lint", "unit"]
 
@@ -236,7 +236,7 @@ def test_jobs_that_exchange_data_are_run_again_together() -> None:
     assert again(play) == ["unit"], "docs was told what it needed then"
 
 
-def test_dependents_that_fail_take_what_they_rest_on_with_them() -> None:
+def test_jobs_that_a_failed_job_depends_on_run_again_with_it() -> None:
     play = stage(LINT, FrozenJob(name="build"), replace(UNIT, dependencies=(JobDependency("build"),)))
     play.propose(play.change("A"))
     was_tested(play, "unit")
@@ -250,7 +250,7 @@ def test_with_an_initializer_all_is_run_again() -> None:
     assert again(play) == ["prepare"]
 
 
-def test_what_requires_things_of_changes_ahead_is_run_again() -> None:
+def test_a_job_that_requires_artifacts_of_changes_ahead_runs_again() -> None:
     play = failed_once(replace(LINT, requires=("images",)), UNIT)
     assert again(play) == ["lint", "unit"]
 

@@ -20,7 +20,7 @@ def given(play: Play, name: str, job: str) -> list[tuple[str, str, str]]:
     return [(one["change"], one["job"], one["url"]) for one in found]
 
 
-def test_a_job_waits_for_what_it_requires_of_the_changes_ahead() -> None:
+def test_a_job_waits_for_the_artifacts_that_it_requires_of_changes_ahead() -> None:
     play = Play(IMAGE, DEPLOY)
     play.approve("A", "B")
     play.merges()
@@ -38,7 +38,7 @@ def test_it_does_not_wait_for_a_change_that_fails() -> None:
     assert ("B", "deploy") in play.builds and given(play, "B", "deploy") == []
 
 
-def test_what_a_job_without_a_vote_fails_to_provide_fails_who_requires_it() -> None:
+def test_a_non_voting_job_that_fails_to_provide_an_artifact_fails_the_jobs_that_require_it() -> None:
     play = Play("unit", FrozenJob(name="image", provides=("images",), voting=False), DEPLOY)
     play.approve("A", "B")
     play.merges()
@@ -51,7 +51,7 @@ def test_what_a_job_without_a_vote_fails_to_provide_fails_who_requires_it() -> N
     assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.messages["B"]
 
 
-def test_a_paused_build_provides_what_it_has_so_far() -> None:
+def test_a_paused_build_provides_its_artifacts_so_far() -> None:
     play = Play(IMAGE, DEPLOY)
     play.approve("A", "B")
     play.merges()
@@ -112,7 +112,7 @@ def ended(result: str) -> BuildSet:
     return BuildSet("set", graph=FrozenGraph((IMAGE,)), builds={"image": build})
 
 
-def test_what_is_tested_no_more_provides_what_it_did_when_it_was() -> None:
+def test_a_change_that_is_no_longer_tested_provides_the_artifacts_of_its_last_test() -> None:
     play = needing(None)
     assert play.builds == [("B", "image")], "it is being looked up"
     play.past = ended("SUCCESS")
@@ -120,7 +120,7 @@ def test_what_is_tested_no_more_provides_what_it_did_when_it_was() -> None:
     assert given(play, "B", "deploy") == [("A", "image", "http://i/1")]
 
 
-def test_what_failed_to_provide_it_then_fails_who_requires_it() -> None:
+def test_if_the_last_test_failed_to_provide_an_artifact_the_job_that_requires_it_fails() -> None:
     play = needing(ended("FAILURE"))
     assert ("B", "deploy") not in play.builds and play.item("B").failing
     play.passes("B")
@@ -128,6 +128,6 @@ def test_what_failed_to_provide_it_then_fails_who_requires_it() -> None:
     assert "Job image of A,AAAAAAAA, which provides what this one requires, failed" in play.messages["B"]
 
 
-def test_what_was_never_tested_here_provides_nothing() -> None:
+def test_a_change_that_was_never_tested_here_provides_no_artifacts() -> None:
     play = needing(NOTHING_PROVIDED)
     assert given(play, "B", "deploy") == []

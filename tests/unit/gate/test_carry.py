@@ -42,7 +42,7 @@ def reset(*jobs: FrozenJob) -> tuple[Play, dict[str, str]]:
     return play, before
 
 
-def test_what_is_given_the_same_goes_on_and_lands() -> None:
+def test_a_build_with_the_same_inputs_continues_after_a_reset_and_its_change_lands() -> None:
     play, before = reset(UNIT)
     assert play.ended == {"A": "FAILURE"} and ran(play, "B") == before and play.merging_names == ["B"]
     play.merges()
@@ -55,7 +55,7 @@ def test_what_is_given_the_same_goes_on_and_lands() -> None:
     )
 
 
-def test_what_is_given_something_else_is_cancelled_once_that_is_known_and_runs_anew() -> None:
+def test_a_build_with_other_inputs_is_cancelled_once_they_are_known_and_its_job_runs_again() -> None:
     play, before = reset(UNIT, BOTH)
     assert ran(play, "B") == before, "nobody knows yet"
     play.merges()
@@ -167,7 +167,7 @@ def test_it_keeps_its_semaphore() -> None:
     assert of == {("one", True), ("two", False)}, "of the one that goes on, and of the one that runs anew"
 
 
-def test_what_runs_anew_waits_until_the_one_before_it_has_ended() -> None:
+def test_a_job_that_runs_again_waits_until_its_cancelled_build_has_ended() -> None:
     play, before = locked(1, replace(BOTH, semaphores=(JobSemaphore("one"),)), UNIT)
     assert before["both"] in play.running
     play.merges()
@@ -209,7 +209,7 @@ def test_resets_in_a_row_do_not_give_it_more_time() -> None:
 
 
 @pytest.mark.parametrize("how", ["dequeued", "a new patchset", "a conflict", "promoted", "an error", "stopped"])
-def test_what_ends_the_item_or_its_base_ends_it(how: str) -> None:
+def test_a_carried_build_ends_with_its_item_or_its_base(how: str) -> None:
     play, before = reset(UNIT)
     if how == "dequeued":
         play.abandon("B")
@@ -311,7 +311,7 @@ def test_a_branch_that_somebody_else_moves_changes_nothing_for_others() -> None:
     assert running == before and ran(play, "B") == before
 
 
-def test_what_another_configuration_made_of_its_job_is_run_anew() -> None:
+def test_a_job_that_another_configuration_changed_runs_again() -> None:
     play, before = reset(UNIT)
     play.layout.jobs = (replace(UNIT, vars={"x": 1}),)
     play.merges()
@@ -331,6 +331,6 @@ def test_only_the_merge_of_the_new_base_is_requested() -> None:
     assert [one.commit for one in merge.work.chain] == [play.item("B").change.commit]
 
 
-def test_what_was_not_reset_has_none() -> None:
+def test_an_item_that_was_not_reset_carries_no_builds() -> None:
     item = begun(UNIT).item("B")
     assert item.carried == () and item.earlier == {} and item.origins == set()

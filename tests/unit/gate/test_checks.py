@@ -41,7 +41,7 @@ def again(play: Play, name: str) -> None:
     play.event(EventKind.APPROVED, play.change_states[play._key(name)].change)
 
 
-def test_what_check_has_not_passed_does_not_come_in_in_whichever_order() -> None:
+def test_a_change_enters_only_after_check_has_passed_in_whichever_order_it_is_approved() -> None:
     play = gate_of()
     play.approve("A")
     assert play.queue == [] and play.ended == {}

@@ -173,7 +173,7 @@ def test_in_check_they_are_tested_as_one_and_both_get_a_report() -> None:
     assert "Build succeeded" in notes_on(play, "A")[-1] and "Build succeeded" in notes_on(play, "B")[-1]
 
 
-def test_what_needs_a_circle_has_it_beneath_itself_in_check_and_behind_it_in_the_gate() -> None:
+def test_a_change_that_needs_a_circle_is_tested_on_it_in_check_and_behind_it_in_the_gate() -> None:
     check = circle(manager="independent")
     check.propose(check.change("C", "A"))
     assert check.queue == ["B+A", "A+B", "C"]
@@ -185,7 +185,7 @@ def test_what_needs_a_circle_has_it_beneath_itself_in_check_and_behind_it_in_the
     assert gate.queue == ["B+A", "C"]
 
 
-def test_a_circle_needs_what_one_of_it_needs() -> None:
+def test_a_circle_needs_every_change_that_one_of_its_changes_needs() -> None:
     play = circle()
     play.propose(play.change("C"))
     b = play.change_states["q/master/B"].change
@@ -259,7 +259,7 @@ def test_a_branch_that_moved_between_two_steps_has_the_rest_tested_again_and_lan
     assert "p/master/A, which has landed" in notes_on(play, "B")[-1]
 
 
-def test_what_cannot_go_on_stops_with_an_alarm_that_says_which_part_has_landed() -> None:
+def test_a_circle_that_cannot_continue_raises_an_alarm_that_lists_the_landed_part() -> None:
     play = half(circle())
     play.lands("A", error="hook declined")
     assert play.queue == [] and play.ended["A"] == "MERGE_FAILURE"
@@ -282,7 +282,7 @@ def test_a_withdrawal_between_two_steps_does_not_undo_the_first() -> None:
     )
 
 
-def test_a_failure_of_what_is_left_is_an_alarm() -> None:
+def test_a_failure_of_the_rest_of_a_circle_raises_an_alarm() -> None:
     play = half(circle())
     play.lands("A", moved=True)
     play.merges()
@@ -373,7 +373,7 @@ def test_the_alarm_stands_until_the_rest_has_landed() -> None:
     assert play.state.parted == ()
 
 
-def test_the_alarm_stands_although_what_is_missing_is_withdrawn_and_ends_when_somebody_says_so() -> None:
+def test_the_alarm_stays_after_the_missing_change_is_withdrawn_and_ends_when_somebody_dequeues_it() -> None:
     play = half(circle())
     play.lands("A", moved=True)
     play.abandon("A")

@@ -20,7 +20,7 @@ def notes(play: Play, name: str) -> list[str]:
     return [r.work.note for r in play.reports if r.work.change.topic == name and "once the closing ends" in r.work.note]
 
 
-def test_what_passes_waits_and_lands_once_it_is_opened() -> None:
+def test_a_change_that_passes_in_a_closed_gate_waits_and_lands_when_it_is_opened() -> None:
     play = Play()
     play.close()
     passed(play, "A", "B")
@@ -32,7 +32,7 @@ def test_what_passes_waits_and_lands_once_it_is_opened() -> None:
     assert play.ended == {"A": "SUCCESS", "B": "SUCCESS"}
 
 
-def test_work_goes_on_and_what_fails_leaves() -> None:
+def test_a_closed_gate_continues_to_test_and_failed_changes_leave() -> None:
     play = Play()
     play.close()
     play.approve("A", "B")
@@ -105,7 +105,7 @@ def test_one_queue_is_closed_and_the_others_land() -> None:
     assert sorted(play.landing_names) == ["A", "B"]
 
 
-def test_what_is_withdrawn_meanwhile_does_not_land_when_it_is_opened() -> None:
+def test_a_change_whose_approval_is_withdrawn_meanwhile_does_not_land_when_the_gate_is_opened() -> None:
     play = Play()
     play.close()
     passed(play, "A")

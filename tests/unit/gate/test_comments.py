@@ -62,7 +62,7 @@ def test_the_history_has_so_many_of_a_build_and_so_many_bytes_of_a_buildset() ->
     assert len(found["two"]["a.py"]) == 4 and "three" not in found, "there is room for 100,000 bytes"
 
 
-def test_the_work_grows_no_faster_than_what_jobs_say() -> None:
+def test_the_work_grows_no_faster_than_the_number_of_comments() -> None:
     by_file = {file: [{"line": n, "message": "x"} for n in range(2_500)] for file in ("a.py", "c.py")}
     names = [f"lint-{number}" for number in range(40)]
     builds = {name: Build(name, name, data={"zuul": {"file_comments": by_file}}) for name in names}

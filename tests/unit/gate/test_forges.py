@@ -192,7 +192,7 @@ def test_late_results_of_an_older_patchset_leave_the_newer_one(kind: EventKind) 
 
 
 @pytest.mark.parametrize("needed", ["hub", "review"])
-def test_what_needs_a_change_at_another_forge_is_tested_once_more_when_that_is_proposed(needed: str) -> None:
+def test_a_change_is_tested_again_when_the_change_that_it_needs_at_another_forge_is_proposed(needed: str) -> None:
     play, words = Play(), {"hub": ForgeEvent("pull_request", "opened"), "review": ForgeEvent("patchset-created")}
     play.pipeline = replace(
         play.pipeline,

@@ -75,7 +75,7 @@ def test_a_change_that_needs_one_of_another_queue_is_enqueued_once_that_has_land
     assert play.queue == [], "it does not come in twice"
 
 
-def test_a_waiting_change_is_enqueued_when_somebody_else_lands_what_it_needs() -> None:
+def test_a_waiting_change_is_enqueued_when_somebody_else_lands_the_change_that_it_needs() -> None:
     play = apart()
     play.pushes("A")
     assert play.queue == ["B"]
@@ -209,7 +209,7 @@ def test_only_failed_builds_of_unreported_items_can_be_rerun() -> None:
 # --- promote
 
 
-def test_what_is_moved_to_the_head_brings_what_it_needs() -> None:
+def test_a_promoted_change_takes_the_changes_that_it_needs_with_it() -> None:
     play = Play()
     play.approve("X")
     play.propose(play.change("A"))
@@ -227,7 +227,7 @@ def test_a_missing_member_fails_all() -> None:
     assert play.queue == ["A", "B"]
 
 
-def test_nobody_overtakes_what_is_being_landed() -> None:
+def test_a_promoted_change_does_not_overtake_one_that_is_landing() -> None:
     play = Play()
     play.approve("A", "B", "C")
     play.merges()

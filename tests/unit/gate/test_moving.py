@@ -100,7 +100,7 @@ def test_a_queue_that_is_split_keeps_the_builds_of_both_heads_where_they_tested_
     assert play.beneath("C") == []
 
 
-def test_nothing_overtakes_what_is_being_landed() -> None:
+def test_a_change_that_moves_to_another_queue_does_not_overtake_one_that_is_landing() -> None:
     play = play_of({"p": "one", "q": "two"})
     at(play, A="p", B="p", C="q")
     play.merges()
@@ -115,7 +115,7 @@ def test_nothing_overtakes_what_is_being_landed() -> None:
     assert play.ended == dict.fromkeys("ABC", "SUCCESS")
 
 
-def test_a_change_moved_away_from_what_it_needs_is_enqueued_again_once_that_has_landed() -> None:
+def test_a_change_moved_away_from_one_that_it_needs_is_enqueued_again_once_that_has_landed() -> None:
     play = play_of({"p": "one", "q": "one"})
     play.propose(play.change("A"))
     play.propose(play.change("B", "A", project="q"))

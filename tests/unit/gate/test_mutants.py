@@ -55,13 +55,13 @@ def a_closed_gate_lands(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
-    what_landed_is_not_followed: plays.test_what_landed_counts_for_all_projects_even_before_the_layout_follows_it,
+    what_landed_is_not_followed: plays.test_landed_configuration_counts_for_all_projects_before_the_layout_includes_it,
     a_newer_patchset_is_forgotten_while_landing: (
         plays.test_a_patchset_approved_while_the_one_before_it_is_being_landed_waits_for_the_answer
     ),
     configuration_beneath_is_not_looked_at: plays.test_configuration_of_another_project_ahead_counts_behind_it,
-    a_conflict_of_what_is_needed_blocks: plays.test_in_check_a_conflict_of_what_is_needed_is_reported_at_once,
-    a_closed_gate_lands: closing.test_what_passes_waits_and_lands_once_it_is_opened,
+    a_conflict_of_what_is_needed_blocks: plays.test_in_check_a_conflict_of_a_needed_change_is_reported_immediately,
+    a_closed_gate_lands: closing.test_a_change_that_passes_in_a_closed_gate_waits_and_lands_when_it_is_opened,
     the_window_is_endless: plays.test_the_window_bounds_the_work_and_moves_with_success_and_failure,
 }
 

@@ -86,7 +86,7 @@ def test_only_approvals_of_the_named_people_count(of: Any) -> None:
     assert play.queue == ["A"]
 
 
-def test_nobody_approves_what_is_their_own() -> None:
+def test_authors_and_proposers_cannot_approve_their_own_change() -> None:
     play = play_of(count=1, not_author=True)
     change = replace(play.change("A"), owner="Ada Lovelace <Countess@Example.org>")
     play.propose(change)

@@ -194,7 +194,7 @@ def test_every_update_of_a_branch_is_tested() -> None:
         ({"size": 0}, [0, 0, 0, 0, 0, 0, 0]),
     ],
 )
-def test_windows_grow_with_what_lands_and_shrink_with_what_fails(keys: dict[str, Any], sizes: list[int]) -> None:
+def test_windows_grow_with_landings_and_shrink_with_failures(keys: dict[str, Any], sizes: list[int]) -> None:
     window = Window(**keys)
     queue, found = Queue(id="q", name="q", window=window.size), [window.size]
     for change in (grown, grown, shrunk, shrunk, shrunk, shrunk):

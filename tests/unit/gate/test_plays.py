@@ -154,7 +154,7 @@ def test_a_conflict_of_a_change_ahead_blocks_only_while_it_is_ahead() -> None:
     assert play.ended == {"A": "MERGE_CONFLICT"} and play.merging_names == ["B"]
 
 
-def test_what_a_change_needs_goes_first_in_the_gate() -> None:
+def test_a_change_that_another_needs_is_ahead_of_it_in_the_gate() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(play.change("B", "A", project="q"))
@@ -214,7 +214,7 @@ def test_a_needed_change_of_another_queue_must_land_first() -> None:
     assert "it is in another queue (other)" in play.messages["B"]
 
 
-def test_in_check_a_conflict_of_what_is_needed_is_reported_at_once() -> None:
+def test_in_check_a_conflict_of_a_needed_change_is_reported_immediately() -> None:
     play = Play(manager="independent")
     play.propose(play.change("A"))
     play.conflicts("A")
@@ -223,7 +223,7 @@ def test_in_check_a_conflict_of_what_is_needed_is_reported_at_once() -> None:
     assert play.ended.get("B") == "MERGE_CONFLICT" and play.queue == []
 
 
-def test_in_check_what_is_needed_is_beneath_but_not_reported() -> None:
+def test_in_check_a_change_is_tested_on_the_change_that_it_needs_which_is_not_reported() -> None:
     play = Play(manager="independent")
     play.change_states["p/master/A"] = play.change_states.get("p/master/A") or _change_state(play, "A")
     play.propose(play.change("B", "A"))
@@ -324,7 +324,7 @@ def test_a_change_that_lost_its_approval_is_not_promoted() -> None:
     assert play.ended == {"B": "FAILURE"} and "is not approved" in play.messages["B"]
 
 
-def test_promote_moves_to_the_head_and_restarts_what_it_displaces() -> None:
+def test_promote_moves_a_change_to_the_head_and_restarts_the_changes_behind() -> None:
     play = Play()
     play.approve("A", "B", "C")
     play.merges()
@@ -364,7 +364,7 @@ def test_a_job_may_request_that_no_child_jobs_run() -> None:
     assert play.landing_names == ["A"]
 
 
-def test_what_jobs_warn_of_is_in_the_report() -> None:
+def test_warnings_of_jobs_are_in_the_report() -> None:
     play = Play("unit")
     play.approve("A")
     play.merges()
@@ -502,7 +502,7 @@ def test_configuration_of_another_project_ahead_counts_behind_it() -> None:
     assert play.builds == [("A", "brandnew"), ("B", "brandnew")]
 
 
-def test_what_landed_counts_for_all_projects_even_before_the_layout_follows_it() -> None:
+def test_landed_configuration_counts_for_all_projects_before_the_layout_includes_it() -> None:
     play = Play()
     play.texts = {"p": "brandnew"}
     play.propose(play.change("A", files=("zuul.yaml",)))
@@ -613,7 +613,7 @@ def test_an_item_that_waits_for_its_judgement_can_be_withdrawn() -> None:
     assert play.queue == []
 
 
-def test_what_waits_outside_of_the_window_is_ahead_of_what_needs_it_there() -> None:
+def test_a_change_outside_the_window_is_still_ahead_of_the_change_that_needs_it() -> None:
     play = Play(window=1)
     play.approve("A", "B")
     play.propose(play.change("C", "B"))

@@ -115,7 +115,7 @@ def test_a_change_enqueued_by_hand_leaves_when_its_approval_is_withdrawn() -> No
     assert play.queue == []
 
 
-def test_a_check_of_a_change_does_not_ask_again_what_it_requires() -> None:
+def test_in_check_a_change_that_loses_its_approval_stays_unless_the_pipeline_is_post_review() -> None:
     play = Play(manager="independent")
     play.pipeline = replace(play.pipeline, require={"git": {"approved": True}})
     play.propose(play.change("A"))
@@ -177,7 +177,7 @@ def checked_on_another() -> Play:
     return play
 
 
-def test_in_check_a_newer_patchset_of_what_is_needed_is_what_it_is_tested_on() -> None:
+def test_in_check_a_change_is_tested_on_the_newest_patchset_of_the_change_that_it_needs() -> None:
     play = checked_on_another()
     play.propose(play.change("A", commit="2" * 40))
     assert ("B", "unit") not in play.builds, "the outdated one says nothing"
@@ -195,7 +195,7 @@ def stacked(play: Play, *, stale: bool = False) -> Change:
     return replace(play.change("B", "A"), bases=keys, stale=keys if stale else ())
 
 
-def test_what_is_built_on_an_earlier_patchset_leaves_the_gate_and_stays_out_until_it_is_rebased() -> None:
+def test_a_change_built_on_an_earlier_patchset_leaves_the_gate_and_stays_out_until_it_is_rebased() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(stacked(play))
@@ -222,7 +222,7 @@ def test_what_is_built_on_an_earlier_patchset_leaves_the_gate_and_stays_out_unti
     assert play.queue == ["B"]
 
 
-def test_what_is_built_on_a_change_that_was_withdrawn_leaves_the_gate_and_stays_out() -> None:
+def test_a_change_built_on_a_withdrawn_change_leaves_the_gate_and_stays_out() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(stacked(play))
@@ -244,7 +244,7 @@ def test_a_change_on_an_outdated_base_is_reported() -> None:
     assert play.queue == ["A"] and "p/master/B is built on an earlier patchset of p/master/A" in play.messages["C"]
 
 
-def test_in_check_what_is_built_on_an_earlier_patchset_is_tested_on_the_newer_one() -> None:
+def test_in_check_a_change_built_on_an_earlier_patchset_is_tested_on_the_newer_one() -> None:
     play = checked_on_another()
     play.propose(play.change("A", commit="2" * 40))
     play.propose(stacked(play, stale=True))
@@ -262,7 +262,7 @@ def test_in_check_the_newer_patchset_may_need_more_itself() -> None:
     assert play.beneath("B") == ["C", "A"]
 
 
-def test_in_check_what_is_needed_need_not_be_approved_but_there() -> None:
+def test_in_check_a_needed_change_must_be_open_but_need_not_be_approved() -> None:
     play = checked_on_another()
     play.approve("A")
     play.unapprove("A")
@@ -272,7 +272,7 @@ def test_in_check_what_is_needed_need_not_be_approved_but_there() -> None:
     assert "no longer tested: Depends-On: p/master/A: that change was abandoned" in play.messages["B"]
 
 
-def test_in_check_what_is_needed_may_land_meanwhile() -> None:
+def test_in_check_a_needed_change_may_land_meanwhile() -> None:
     play = checked_on_another()
     play.pushes("A")
     assert ("B", "unit") in play.builds and play.merging == {}
@@ -299,7 +299,7 @@ def test_a_change_that_somebody_pushed_to_its_branch_has_landed() -> None:
     assert play.queue == ["B"], "there is nothing to land"
 
 
-def test_a_branch_that_somebody_moves_resets_what_rests_on_it_at_once() -> None:
+def test_a_branch_that_somebody_moves_immediately_resets_the_items_based_on_it() -> None:
     play = Play()
     play.heads = {"p": "h0"}
     play.propose(play.change("Q", project="q"))
@@ -331,7 +331,7 @@ def test_landing_a_change_of_the_gate_resets_nobody() -> None:
     assert play.merging_names == [] and play.builds == [("C", "unit")]
 
 
-def test_somebody_pushes_after_what_landed_from_here() -> None:
+def test_a_push_on_top_of_our_landing_resets_the_items_based_on_it() -> None:
     play = Play()
     play.heads = {"p": "h0"}
     play.propose(play.change("Q", project="q"))

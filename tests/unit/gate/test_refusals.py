@@ -86,7 +86,7 @@ def test_all_missing_requirements_are_described_once() -> None:
     assert len(notes(play)) == 1 and play.queue == [] and play.ended == {}
 
 
-def test_of_what_is_wanted_together_only_what_is_missing_is_named() -> None:
+def test_a_refusal_names_only_the_missing_part_of_a_requirement() -> None:
     play, change = hub(), pull()
     play.pipeline = replace(play.pipeline, require={"hub": {"label": ["gate", "docs"]}})
     deliver(play, change, labels=("docs",))
@@ -261,7 +261,7 @@ def test_an_unmet_dependency_is_reported_once_however_often_somebody_tries() -> 
     assert play.queue == ["A", "B"] and notes(play, "settled") == [f"{second.id} is in gate now."]
 
 
-def test_many_refusals_of_what_needs_others_are_not_all_weighed_in_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_examines_only_some_of_many_refused_changes_that_need_others(monkeypatch: pytest.MonkeyPatch) -> None:
     play = Play()
     names = [f"c{n:03}" for n in range(3 * LOOKED_MAX)]
     for n, name in enumerate(names):

@@ -19,7 +19,7 @@ def events_received(play: Play) -> list[tuple[str, str, str]]:
     return [(pipeline, event.kind.value, event.change.topic) for pipeline, event in play.sent]
 
 
-def test_a_pipeline_hears_of_what_came_into_another_once() -> None:
+def test_a_pipeline_receives_one_event_when_a_change_enters_another_pipeline() -> None:
     play = Play()
     play.pipelines = {
         **listening("check", "parent-change-enqueued"),
@@ -35,7 +35,7 @@ def test_a_pipeline_hears_of_what_came_into_another_once() -> None:
     ]
 
 
-def test_a_pipeline_hears_of_what_landed_and_of_nothing_else_that_ended() -> None:
+def test_a_pipeline_receives_an_event_of_each_landed_change_and_of_no_other_ended_change() -> None:
     play = Play()
     play.pipelines = listening("check", "project-change-merged")
     play.approve("A", "B")

@@ -75,7 +75,7 @@ def test_a_change_that_joins_the_topic_later_delays_the_others() -> None:
     assert play.queue == [] and "p/master/B" in play.messages["A"]
 
 
-def test_a_very_large_topic_costs_only_what_refusing_it_takes() -> None:
+def test_refusing_a_very_large_topic_is_cheap() -> None:
     change = Play(layout=PlayLayout((UNIT,))).change("A")
     known = {
         f"p#{n}": ChangeState(replace(change, topic="", number=str(n)), details=Details(topic="flood"))

@@ -107,7 +107,7 @@ def test_an_object_that_exceeds_a_limit_is_refused_with_the_figure(changed: dict
         ),
     ],
 )
-def test_a_filter_means_what_it_says(wanted: PropertyConditions, matches: bool) -> None:
+def test_a_filter_matches_exactly_its_conditions(wanted: PropertyConditions, matches: bool) -> None:
     properties = {"arch": "x86", "memory": "64", "exact": "0.10"}
     assert Filter(wanted=wanted).matches(an_object(properties=properties)) is matches
 
@@ -119,7 +119,7 @@ def test_an_invalid_number_is_reported_and_counts_as_none(text: str) -> None:
     assert not PropertyFilter("memory", "-9e999", order=">=").holds(an_object(properties={"memory": text}))
 
 
-def test_numbers_are_sorted_as_numbers_and_what_is_none_comes_first() -> None:
+def test_numbers_are_sorted_by_value_and_other_values_come_first() -> None:
     values = {"a": "100", "b": "20", "c": "-3", "d": "many", "e": "2e1"}
     objects = [an_object(name=name, properties={"size": value}) for name, value in values.items()]
     by_number = ordered(objects, [Sort("numbers.size"), Sort("name", descending=True)])
@@ -127,7 +127,7 @@ def test_numbers_are_sorted_as_numbers_and_what_is_none_comes_first() -> None:
     assert [one.name for one in ordered(objects, [Sort("properties.size")])] == ["c", "a", "b", "e", "d"]
 
 
-def test_what_is_forbidden_is_not_on_an_object_without_properties() -> None:
+def test_an_object_without_properties_has_no_forbidden_key() -> None:
     assert Filter(wanted=PropertyConditions(forbid_keys=("x",))).matches(an_object(properties={}, tags=()))
 
 
@@ -147,14 +147,14 @@ def test_the_most_specific_rule_counts() -> None:
     assert may_read(both, "k", Caller("a", "blue", "", frozenset({"admin"})))
 
 
-def test_what_is_hidden_is_neither_seen_nor_found() -> None:
+def test_hidden_properties_are_neither_seen_nor_found() -> None:
     object = an_object(properties={"key": "s3cret", "arch": "x"})
     assert visible(object, SECRET, ALICE).properties == {"arch": "x"}
     probe = Filter(wanted=PropertyConditions(require_items=(PropertyFilter("key", "s", True),)))
     assert not probe.matches(visible(object, SECRET, ALICE)) and probe.matches(visible(object, SECRET, ROOT))
 
 
-def test_only_what_changes_must_be_writable() -> None:
+def test_only_changed_properties_must_be_writable() -> None:
     assert unwritable({"key": "1"}, {"key": "1", "n": ""}, SECRET, ALICE) == []
     assert unwritable({"key": "1"}, {"n": ""}, SECRET, ALICE) == ["key"]
     assert unwritable({"key": "1"}, {}, SECRET, ROOT) == []
@@ -304,7 +304,7 @@ def test_an_expression_that_says_nothing_is_refused(text: str) -> None:
         parse(text)
 
 
-def test_undoing_commits_tells_what_was_before_the_first() -> None:
+def test_undoing_commits_restores_the_state_before_the_first() -> None:
     one, two, three = (an_object(name=name) for name in ("one", "two", "three"))
     other = an_object(uuid="2" * 32)
     commits = [
@@ -342,7 +342,7 @@ def test_an_object_is_stored_as_the_message_others_know(object: Object) -> None:
 
 
 @pytest.mark.parametrize(("name", "made"), [("runm", runm_pb2), ("inventory", inventory_pb2)])
-def test_generated_code_is_what_its_definition_says(name: str, made: object, tmp_path: Path) -> None:
+def test_generated_code_agrees_with_its_definition(name: str, made: object, tmp_path: Path) -> None:
     from grpc_tools import protoc
 
     out = tmp_path / "set"

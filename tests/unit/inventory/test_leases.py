@@ -140,7 +140,7 @@ async def test_a_lease_is_extended_unless_somebody_waits_for_it_and_ended_by_its
         assert (await shop.leasing.end(ADMIN, lease.id)).why == "ended by root"
 
 
-async def test_quotas_bound_what_is_had_at_a_time() -> None:
+async def test_quotas_limit_concurrent_leases() -> None:
     async with a_shop() as shop:
         quotas = Quotas(shop.inventory)
         for number in range(6):
@@ -166,7 +166,7 @@ async def test_quotas_bound_what_is_had_at_a_time() -> None:
         assert await shop.state(memory) == HELD
 
 
-async def test_quotas_over_time_count_what_was_had_and_what_is_promised() -> None:
+async def test_quotas_over_time_count_past_and_promised_hours() -> None:
     async with a_shop() as shop:
         await shop.put("m")
         await shop.put("n")
@@ -242,7 +242,7 @@ async def test_a_user_with_many_waiting_requests_keeps_nobody_out() -> None:
         assert await shop.state(held) == HELD
 
 
-async def test_what_is_hidden_or_of_another_project_is_not_leased() -> None:
+async def test_hidden_objects_and_those_of_another_project_are_not_leased() -> None:
     async with a_shop() as shop:
         definition = Definition("d" * 32, "{}", {"secret": (Permission(), Permission(role="admin", mask=3))})
         await shop.inventory.admin.set_definition(ADMIN, DefinitionScope("runm.machine"), definition)
@@ -305,7 +305,7 @@ async def test_a_quota_that_cannot_be_is_refused(quota: Quota, why: str) -> None
 @pytest.mark.parametrize(
     ("properties", "most"), [({}, 2), ({"leases": "0"}, 0), ({"leases": "3"}, 3), ({"leases": "20%"}, 1)]
 )
-async def test_people_have_a_share_of_what_builds_have(properties: dict[str, str], most: int) -> None:
+async def test_people_may_lease_a_share_of_the_machines_of_builds(properties: dict[str, str], most: int) -> None:
     async with a_shop() as shop:
         await shop.inventory.admin.set_provider_type(ADMIN, ProviderType("static"))
         await shop.put("racks", kind="static", **properties)

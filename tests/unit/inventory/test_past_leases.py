@@ -104,7 +104,7 @@ async def test_where_everybody_had_one_the_oldest_go() -> None:
 
 
 @pytest.mark.heavy
-async def test_many_short_leases_do_not_reduce_what_a_user_has_spent() -> None:
+async def test_many_short_leases_do_not_reduce_the_hours_that_a_user_has_spent() -> None:
     """Ten hours are allowed in a day: nine were spent at once, then follow many short leases."""
     async with a_shop() as shop:
         shop.leasing._past = ObjectPast(shop.inventory.facts.store, shop.inventory.places, entries_max=20)

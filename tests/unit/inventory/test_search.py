@@ -178,7 +178,7 @@ async def test_the_shortest_list_is_gone_through() -> None:
 
 @pytest.mark.long
 @pytest.mark.heavy
-async def test_what_has_nothing_in_common_ends_its_pages_early_and_says_so() -> None:
+async def test_pages_of_a_search_with_few_matches_end_early_and_say_so() -> None:
     async with a_crowd(bounds=SearchBounds(examined_max=500)) as (inventory, backend):
         token, pages = "", 0
         while True:

@@ -163,7 +163,9 @@ def test_every_page_shows_the_moment_of_the_first(
 
 @given(st.lists(batches, max_size=10), filters(uuids))
 @settings(max_examples=share(30))
-def test_a_watcher_who_follows_every_change_knows_what_a_search_finds(script: list[list[Step]], one: Filter) -> None:
+def test_a_watcher_that_follows_every_change_knows_the_objects_that_a_search_finds(
+    script: list[list[Step]], one: Filter
+) -> None:
     async def main() -> None:
         async with a_world() as world:
             begin = await world.inventory.journal.now()
@@ -303,7 +305,7 @@ async def test_validating_writes_nothing() -> None:
             await world.inventory.apply(ALICE, [Create(an_object(uuid=UUIDS[2]))], validate_only=True)
 
 
-async def test_what_is_of_another_partition_or_project_is_not_there() -> None:
+async def test_objects_of_another_partition_or_project_do_not_exist_for_a_caller() -> None:
     async with a_world() as world:
         await world.inventory.apply(ALICE, [Create(an_object())])
         for stranger in (
@@ -360,7 +362,7 @@ async def test_a_definition_set_by_another_process_applies_to_the_next_commit() 
             await world.inventory.apply(ALICE, [Create(an_object(uuid=UUIDS[2], name="m"))])
 
 
-async def test_what_is_hidden_is_hidden_everywhere() -> None:
+async def test_hidden_properties_are_hidden_everywhere() -> None:
     rules = (Permission(), Permission(role="admin", mask=READ | WRITE))
     async with a_world() as world:
         begin = await world.inventory.journal.now()
@@ -465,7 +467,7 @@ async def test_the_journal_is_trimmed_and_says_so() -> None:
         assert len(await pages(world.inventory, [], 7)) == 30
 
 
-async def test_a_journal_read_anew_knows_what_the_store_keeps() -> None:
+async def test_a_new_journal_reads_the_changes_from_the_store() -> None:
     async with a_world() as world:
         begin = await world.inventory.journal.now()
         await world.inventory.apply(ALICE, [Create(an_object())])

@@ -18,7 +18,7 @@ GOLDEN: dict[str, dict[str, str]] = json.loads(FILE.read_text())
 
 @pytest.mark.parametrize("format", range(1, codec.FORMAT + 1))
 @pytest.mark.parametrize("name", sorted(RECORDS))
-def test_bytes_of_each_format_are_what_they_were(name: str, format: int) -> None:
+def test_records_are_encoded_as_in_their_golden_form(name: str, format: int) -> None:
     record: Any = RECORDS[name]
     golden = GOLDEN[str(format)].get(name)
     assert golden is not None, "a new type: python -m tests.unit.map.golden"

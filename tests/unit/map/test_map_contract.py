@@ -85,7 +85,7 @@ def test_is_declared_as_part_of_the_contract(template):
     assert ROWS[f"/{template}"].seed
 
 
-def test_every_place_says_what_it_is_for():
+def test_every_place_is_documented():
     assert [row.template for row in ROWS.values() if not row.doc] == []
 
 

@@ -29,7 +29,7 @@ def test_queues_and_their_progress() -> None:
     assert SYNC.progress(QueuePartition(QUEUE, 2)).path == f"{NS}/sync/queues/{QUEUE}/partitions/2"
 
 
-async def test_workers_are_numbered_and_say_what_they_handle() -> None:
+async def test_workers_are_numbered_and_list_their_queues() -> None:
     store, value = Store(MemoryBackend()), SYNC.workers.encode(WorkerRecord((QUEUE,)))
     (entry,) = await store.commit([], [Append(SYNC.workers.path, value, None, WORKER_PREFIX)])
     assert entry is not None

@@ -53,7 +53,7 @@ async def write(store: Store, before: State, after: State) -> None:
         await store.commit([], commit.ops)
 
 
-async def test_what_is_written_is_read_again() -> None:
+async def test_a_written_state_is_read_again_unchanged() -> None:
     store = Store(MemoryBackend())
     await write(store, State(), state())
     assert load(PLACE, await store.list(PLACE.path)).state == state()
@@ -83,7 +83,7 @@ async def test_builds_that_are_no_longer_part_of_it_go() -> None:
     assert load(PLACE, await store.list(PLACE.path)).state == second
 
 
-async def test_what_a_dying_writer_left_is_swept() -> None:
+async def test_entries_of_a_writer_that_died_are_garbage() -> None:
     store = Store(MemoryBackend())
     diff = writes(PLACE, State(), state())
     for op in diff.fresh:
@@ -93,7 +93,7 @@ async def test_what_a_dying_writer_left_is_swept() -> None:
     assert {op.path for op in garbage(PLACE, entries, State())} == {entry.path for entry in entries}
 
 
-def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
+def test_a_landing_request_is_in_the_same_commit_as_the_item_that_waits_for_it() -> None:
     """A turn of many commits may stop after any of them: an item that waits for an answer to a request that was never
     written would wait for ever."""
     map, store = Map(), Store(MemoryBackend())
@@ -113,7 +113,7 @@ def test_what_asks_for_a_landing_goes_with_what_waits_for_it() -> None:
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["to one that is there", "to a new one"])
-def test_what_moves_to_another_queue_is_in_one_of_them_wherever_a_turn_is_cut(there: bool) -> None:
+def test_an_item_that_changes_queues_is_in_one_of_them_wherever_a_turn_is_split(there: bool) -> None:
     map, store = Map(), Store(MemoryBackend())
     change = Change("git", "p", "master", "t", "1" * 40)
     one, two, three = (Item(name, change) for name in ("one", "two", "three"))
@@ -158,7 +158,7 @@ def test_a_pipeline_of_more_queues_than_one_entry_can_name(monkeypatch: pytest.M
         before = after
 
 
-def test_what_is_no_longer_wanted_is_cancelled_however_much_it_is() -> None:
+def test_any_number_of_unneeded_builds_is_cancelled() -> None:
     map, store = Map(), Store(MemoryBackend())
     requests = Requests(store, map.executor.unzoned.places)
 
@@ -181,7 +181,7 @@ def stored(value: State) -> list[Entry]:
     return [Entry(op.path, op.value, 1, 1) for op in writes(PLACE, State(), value) if isinstance(op, Put)]
 
 
-def test_what_is_known_of_what_has_landed_is_read_again() -> None:
+def test_the_epilogue_of_a_landed_item_is_read_again() -> None:
     first = state()
     item = replace(first.queues[0].items[0], epilogue=True)
     second = replace(first, queues=(replace(first.queues[0], items=(item,)),))
@@ -202,7 +202,7 @@ B1 = PLACE.item("i1").buildset("b1")
         B1.proposed.path,
     ],
 )
-def test_what_a_record_names_must_be_there_or_its_item_stops(path: str) -> None:
+def test_an_item_whose_record_refers_to_a_missing_one_is_damaged(path: str) -> None:
     loaded = load(PLACE, [entry for entry in stored(state()) if entry.path != path])
     (damaged,) = loaded.damaged
     assert (damaged.item, damaged.path) == ("i1", path) and "missing" in damaged.why

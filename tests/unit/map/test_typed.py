@@ -80,7 +80,7 @@ def _parts(hint: Any) -> Iterator[Any]:
             yield from _parts(arg)
 
 
-def test_only_what_users_write_is_of_any_form() -> None:
+def test_only_values_that_users_write_are_untyped() -> None:
     seen = set[type]()
     bodies = {BuildSpec, *typing.get_args(MergerWork), *typing.get_args(MergerAnswer)}
     kinds = {kind for kind in types_of_places() | bodies if isinstance(kind, type)}

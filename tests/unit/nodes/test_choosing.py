@@ -131,7 +131,7 @@ def test_requests_do_not_overtake_one_that_waits_for_room_but_may_use_other_prov
     assert where(choosing.serve(request("r3", "small"), None)) == ["make n0 at b"]
 
 
-def test_an_account_of_which_nobody_knows_what_it_may_have_is_tried_after_one_with_room() -> None:
+def test_an_account_with_unknown_limits_is_tried_after_one_with_room() -> None:
     two = [provider("a", "small", instances=4), provider("b", "small", instances=4)]
     for unread in "ab":
         other = "ba"["ab".index(unread)]

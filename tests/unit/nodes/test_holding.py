@@ -98,7 +98,7 @@ async def test_a_failed_build_is_held_with_its_machine_until_its_time_is_over(si
 
 
 @on_site
-async def test_what_is_held_is_given_back_when_the_request_goes(site: Site) -> None:
+async def test_a_held_build_is_released_when_its_hold_request_is_deleted(site: Site) -> None:
     async with At(site) as at:
         await site.machine("m1", image="debian")
         await at.wants()

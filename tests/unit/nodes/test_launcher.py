@@ -279,7 +279,7 @@ async def test_zones_are_partitions(site: Site) -> None:
 
 
 @on_site
-async def test_what_can_never_be_had_is_refused_with_the_reason(site: Site) -> None:
+async def test_a_request_that_can_never_be_served_is_refused_with_the_reason(site: Site) -> None:
     await site.machine("m1", image="debian")
     for labels, why in (
         (["debian", "debian"], "too few machines for 2 nodes of debian"),

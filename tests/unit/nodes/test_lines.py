@@ -101,7 +101,7 @@ async def test_a_project_at_its_quota_is_reported_with_the_attempts(site: Site) 
 
 
 @on_site
-async def test_what_is_known_of_a_request_that_is_gone_is_taken_away(site: Site) -> None:
+async def test_the_wait_record_of_a_deleted_request_is_removed(site: Site) -> None:
     place = site.context.map.nodes.waits
     await site.store.commit([], [place("gone").record.put(NodeWait("gone", "it waits"))])
     await asyncio.sleep(5)

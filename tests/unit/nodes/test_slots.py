@@ -118,7 +118,7 @@ def fate(nodes: list[MadeNode], of: MadeNode, *requests: str, order: tuple[str, 
     return Fate(seen, NodeState(frozenset(requests), (), {}, ()), NOW_MS).of(of)
 
 
-def test_slots_are_ready_with_what_is_known_of_their_machine_once_it_is_there() -> None:
+def test_slots_are_ready_with_the_data_of_their_machine_once_it_exists() -> None:
     new = new_node(packed(), packed().labels[0], {"instances": 1.0}, {}, "t", None, NOW_MS)
     host, (slot, *_) = open_slots(new, 1)
     assert fate([host, slot], slot).state == "requested"
@@ -159,7 +159,7 @@ def test_with_a_machine_that_failed_go_the_slots_that_no_build_has() -> None:
     assert fate(several, several[1]).state == "used", "it is not used again"
 
 
-def test_what_somebody_wants_of_a_machine_is_wanted_of_each_slot() -> None:
+def test_an_order_for_a_machine_applies_to_each_of_its_slots() -> None:
     host, busy, free, _ = several = machine(packed(), "in-use:r", "ready", "ready")
     order = host.id, NodeOrder("hold", "look", hold_s=60)
     assert fate(several, busy, "r", order=order).state == "in-use"
@@ -169,14 +169,14 @@ def test_what_somebody_wants_of_a_machine_is_wanted_of_each_slot() -> None:
     assert fate(several, busy, order=order).state == "hold"
 
 
-def test_what_a_machine_takes_is_counted_for_who_is_ahead_as_long_as_a_slot_is_held() -> None:
+def test_a_machine_counts_as_held_as_long_as_one_of_its_slots_is_held() -> None:
     one: Amounts = {"instances": 1.0}
     of = packed(instances=1)
     several = machine(of, "hold", "used", "used")
     assert NodeLimits(site([of], *several))._held(("provider", "a")) == one
 
 
-def test_parts_of_a_machine_add_up_to_what_there_is_room_for() -> None:
+def test_parts_of_a_machine_add_up_to_its_room_despite_rounding() -> None:
     room = ReservedRoom({"cores": 0.3}, wanted={"cores": 0.1}, behind={"cores": 0.1})
     assert room.leaves({"cores": 0.1}, {}), "of three thirds the last is left, whatever they come to in binary"
     assert not room.leaves({"cores": 0.11}, {})

@@ -109,7 +109,7 @@ def test_a_change_of_owner_counts_and_leaves_the_cursor() -> None:
     assert steps.suspects(steps.released(steps.begun(two, ""))) == START
 
 
-def test_a_release_keeps_what_may_have_been_begun() -> None:
+def test_a_release_keeps_the_attempts_of_a_message_that_may_have_begun() -> None:
     one = steps.taken(steps.tried(steps.begun(NEW, make_id(9, 0, 0)), make_id(8, 0, 0), Tally(failed=2)), "w1")
     left = steps.released(one)
     assert (left.owner, left.attempted, left.attempts, left.ahead) == ("", one.attempted, 2, one.ahead)
@@ -122,7 +122,7 @@ def test_parking_replaces_and_unparking_removes() -> None:
     assert steps.unparked(now, "a").parked == ()
 
 
-def test_seeking_forgets_what_was_begun() -> None:
+def test_seeking_forgets_attempts_and_parked_messages() -> None:
     one = steps.parked(steps.tried(steps.begun(Progress("5", epoch=3), "x"), "y", Tally(failed=2)), Parked("a", 1, 10))
     assert steps.sought(one, "") == Progress("", epoch=3)
     assert position(steps.sought(one, make_id(9, 0, 0))) == position_of(make_id(9, 0, 0))
@@ -144,7 +144,7 @@ def test_partitions_are_read_as_they_are_written(text: str, partition: QueuePart
 
 
 @pytest.mark.parametrize("text", ["", "a:0", "a:201", "a:x", "a/b", "x" * 51])
-def test_what_is_no_partition_is_refused(text: str) -> None:
+def test_an_invalid_partition_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="QUEUE:N"):
         parse_partition(text)
 

@@ -162,7 +162,7 @@ async def answer_to(
     return found
 
 
-async def test_a_function_gets_what_its_signature_names() -> None:
+async def test_a_function_receives_the_parameters_that_its_signature_names() -> None:
     app = application()
     answer = await answer_to(app, "GET", "//one/a b/", query=b"q=1&q=2")
     assert msgspec.json.decode(answer.body) == ["shared", "GET", "a b", "1"]
@@ -186,7 +186,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("body", "why"), WRONG)
-async def test_what_is_wrong_with_a_body_is_named_by_its_part(body: bytes, why: str) -> None:
+async def test_an_error_names_the_invalid_part_of_a_body(body: bytes, why: str) -> None:
     answer = await answer_to(application(answers=HANDLERS), "POST", "/wanted/x", body, query=b"a=b")
     text = f"Validation failed for POST /wanted/x?a=b; {why}"
     assert (answer.status, msgspec.json.decode(answer.body)) == (400, {"error": "Bad Request", "description": text})
@@ -275,7 +275,7 @@ async def test_a_guard_runs_before_a_body_is_read() -> None:
     assert (await answer_to(application(guard=never), "POST", "/wanted/x", b"{")).status == 403
 
 
-async def test_answers_have_the_form_of_what_is_returned() -> None:
+async def test_the_form_of_an_answer_depends_on_the_return_value() -> None:
     app = application()
     assert (await answer_to(app, "GET", "/nothing")).body == b"null"
     none = await answer_to(app, "DELETE", "/gone")

@@ -47,7 +47,7 @@ def read(templates: Sequence[Sequence[str]], words: Sequence[str]) -> tuple[Sequ
 
 
 @given(TEMPLATES, st.lists(st.sampled_from(WORDS), max_size=6))
-def test_an_address_finds_what_a_reader_of_the_templates_finds(
+def test_the_trie_finds_the_same_route_as_comparing_all_templates(
     templates: list[tuple[str, ...]], words: list[str]
 ) -> None:
     trie = RouteTrie[tuple[str, ...]]()

@@ -82,7 +82,7 @@ def test_unchanged_and_leaving_items_are_not_recorded_here() -> None:
     assert superseded(state(), Record(BEFORE, "DEQUEUED", ""), past=past()) == []
 
 
-def test_an_item_that_leaves_says_when_what_it_stops_had_begun() -> None:
+def test_the_history_has_the_start_times_of_builds_that_a_leaving_item_stops() -> None:
     found = past(open_requests("u1", 30)).ended(BEFORE, "DEQUEUED", "withdrawn")
     assert rows([found]) == [("b1", "u1", "CANCELED", True, 30, 90), ("b1", "l1", "SUCCESS", True, 10, 20)]
 

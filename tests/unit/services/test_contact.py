@@ -101,7 +101,7 @@ def test_a_playbook_gives_up_a_semaphore_when_its_time_ends_or_it_is_cancelled()
     virtual(main())
 
 
-def test_a_build_begun_anew_has_what_it_had() -> None:
+def test_a_restarted_build_keeps_its_semaphore_places() -> None:
     async def main() -> None:
         shop, go = Shop(), asyncio.Event()
         go.set()

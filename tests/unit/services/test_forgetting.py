@@ -81,11 +81,11 @@ CLOSING = Sighting(
 )
 
 
-def test_the_oldest_of_the_closed_are_forgotten_but_not_what_an_open_change_needs() -> None:
+def test_the_oldest_closed_changes_are_forgotten_but_not_those_that_an_open_change_needs() -> None:
     assert left_after(CLOSING, closed_max=1) == {"a", "d", "e"}
 
 
-def test_what_is_still_proposed_is_remembered_or_it_would_be_proposed_anew() -> None:
+def test_a_closed_change_whose_ref_exists_is_remembered() -> None:
     assert left_after(replace(CLOSING, lingering={PROJECT: frozenset({key("b")})}), closed_max=1) == {
         "a",
         "b",

@@ -156,7 +156,7 @@ async def _problem(context: Context) -> str:
     return "" if members else "about to be written"
 
 
-def test_bytes_of_each_format_are_what_they_were(two_known: None) -> None:
+def test_each_format_is_encoded_as_before(two_known: None) -> None:
     for number, golden in GOLDEN.items():
         assert encode(NOTE, number) == golden and decode(golden, Note) == NOTE
 

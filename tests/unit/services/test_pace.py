@@ -70,7 +70,7 @@ async def test_the_next_build_begins_once_the_one_before_has_begun(site: Site) -
 
 
 @on_site
-async def test_a_project_has_half_of_what_may_begin_at_once(site: Site) -> None:
+async def test_a_project_may_use_half_of_the_concurrent_starts(site: Site) -> None:
     runner = Runner()
     working = serving(site, runner, beginning_max=2)
     await ask(site, "a1", "a2", "a3", project="a")

@@ -59,7 +59,7 @@ async def test_short_and_simple_proposals_are_judged_at_once(text: str, files: t
     assert (found is not None) == at_once
 
 
-async def test_what_landed_already_is_not_counted() -> None:
+async def test_landed_configuration_does_not_count_towards_the_size_of_a_proposal() -> None:
     made, judge = layouts({"app": OWN + "#" * 20_000}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
         assert proposals.over(made).judged(request_for(made, OWN + "#" * 20_000)) is not None

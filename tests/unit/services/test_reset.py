@@ -72,7 +72,7 @@ def member(backend: MemoryBackend) -> tuple[Membership, Callable[[asyncio.Event]
     return one, run
 
 
-async def test_what_is_written_meanwhile_is_deleted_too() -> None:
+async def test_entries_written_during_a_reset_are_deleted_too() -> None:
     backend = BusyBackend()
     await backend.write(Put(ITEM, b""), Put("/zuul/tenant/t", b""))
     backend.before["commit 2"] = lambda: backend.write(Put(f"{ITEM}/below", b""), Put("/zuul/other", b""))

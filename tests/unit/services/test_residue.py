@@ -99,7 +99,7 @@ def test_records_of_a_removed_connection_are_deleted_after_an_hour() -> None:
     run_virtual(main())
 
 
-def test_what_is_known_of_many_connections_goes_in_as_many_commits_as_it_takes() -> None:
+def test_data_of_many_removed_connections_is_deleted_in_several_commits() -> None:
     async def main() -> None:
         place, names = Place(), [f"gone{n}" for n in range(45)]
         async with place.swept(of_connections):

@@ -348,7 +348,7 @@ def test_while_a_damaged_text_cannot_be_read_anew_it_is_tried_now_and_then() -> 
     played(play)
 
 
-def test_an_unreadable_push_is_not_replaced_by_what_another_tenant_read_before() -> None:
+def test_an_unreadable_push_is_not_replaced_by_an_earlier_read_of_another_tenant() -> None:
     """A read begins, and a push follows that one tenant cannot read; the read ends, and that tenant has another
     holder, before the other tenant reads the push."""
 
@@ -404,7 +404,7 @@ def test_a_project_that_another_tenant_has_read_again_is_read() -> None:
     played(play)
 
 
-def test_a_push_to_what_only_another_tenant_reads_is_followed_by_all_who_have_the_project() -> None:
+def test_a_push_to_a_file_that_only_one_tenant_reads_is_followed_by_all_tenants_of_the_project() -> None:
     """They share the stored files: a tenant that does not follow could not load them any more."""
 
     async def play(gate: Gate) -> None:

@@ -8,7 +8,7 @@ from headgate.web import shots as budget
 from headgate.web.shots import BURST_S, LEAST_S, SHARE, Spent
 
 
-def test_what_the_statuses_of_a_tenant_cost_is_bounded_by_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_statuses_of_a_tenant_use_a_bounded_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     worked_s, made = 0.0, 0
     monkeypatch.setattr(budget.time, "thread_time", lambda: worked_s)
     spent, cost_s, asked_a_second, seconds = Spent(), 0.01, 20, 60

@@ -45,7 +45,7 @@ def test_other_problems_have_their_former_name_too() -> None:
     assert msgspec.to_builtins(results)["troubles"] == ("it is away",)
 
 
-def test_what_a_server_of_the_release_before_answers_is_understood() -> None:
+def test_answers_of_a_server_of_the_last_release_are_understood() -> None:
     found = {"connection": "mail", "waiting": 1, "oldest": 0, "trouble": "it is away", "since": 1}
     assert msgspec.convert(found, OutboxShape).problem == "it is away"
     schedule = {"name": "nightly", "cron": "0 0 * * *", "body": "x", "trouble": "it is full"}

@@ -33,7 +33,7 @@ def read(data: bytes, piece: int = 7) -> JUnitReader:
     return reader
 
 
-def test_a_report_is_counted_and_what_did_not_pass_comes_first() -> None:
+def test_results_are_counted_and_tests_that_did_not_pass_come_first() -> None:
     found = read(REPORT)
     assert found.counts == {"passed": 1, "failed": 1, "error": 1, "skipped": 1}
     assert found.seconds == 1000.75
@@ -60,7 +60,7 @@ OUTSIDE = b"""<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/passwd">]><testsuite><
         (b"", "no element found"),
     ],
 )
-def test_what_is_no_report_is_named_and_nothing_else_is_read(data: bytes, message: str) -> None:
+def test_an_invalid_report_is_an_error_that_names_its_defect(data: bytes, message: str) -> None:
     with pytest.raises(Malformed, match=message):
         read(data, 1_000)
 

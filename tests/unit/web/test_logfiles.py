@@ -36,7 +36,7 @@ async def test_a_list_has_an_end_and_follows_no_link(tmp_path: Path) -> None:
     assert len(await listed(root, "/logs")) == FILES_MAX
 
 
-async def test_what_is_removed_while_it_is_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_removed_during_a_listing_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("gone", "kept"):
         (tmp_path / name).touch()
 

@@ -217,7 +217,7 @@ def test_a_graph_that_one_side_cannot_freeze_is_a_difference(compare):
     assert "job docs has nothing to run" in ours and theirs == "2 jobs"
 
 
-def test_what_the_server_does_not_tell_is_not_compared(compare):
+def test_attributes_that_the_server_omits_are_not_compared(compare):
     assert differences(compare({**ANSWERS, JOB: {"job": "unit", "timeout": 600}})[0]) == []
 
 
@@ -278,7 +278,7 @@ def test_host_names_that_are_only_assumed_here_are_no_difference(compare):
     assert differences(compare(json.loads(text))[0]) == []
 
 
-def test_what_a_server_says_cannot_steer_a_terminal(compare):
+def test_answers_of_a_server_cannot_control_the_terminal(compare):
     found, _ = compare(changed(JOB, workspace_scheme="\x1b[2Jflat"))
     assert "\x1b[2J" not in "\n".join(as_text(found, "there", 30))
 
@@ -336,7 +336,7 @@ def test_a_pipeline_that_the_server_does_not_know_is_a_difference_on_every_branc
     assert apart(found) == []
 
 
-def test_what_only_the_server_reads_is_reported(compare):
+def test_branches_that_only_the_server_reads_are_reported(compare):
     def own(branch, project="app"):
         return {"source_context": {"project": project, "branch": branch, "path": "zuul.yaml"}, "pipelines": []}
 

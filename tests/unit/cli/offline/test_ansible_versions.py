@@ -73,7 +73,7 @@ def test_versions_are_listed_with_their_state(tmp_path: Path) -> None:
     assert "`headgate ansible install 9` updates it" in run("list", *given).output
 
 
-def test_what_a_version_is_made_of_can_be_fetched_elsewhere() -> None:
+def test_the_packages_of_a_version_can_be_listed_for_download_elsewhere() -> None:
     assert run("requirements", "9").output == (LOCKS / "9.txt").read_text()
     for words in (("requirements", "8"), ("install", "8")):
         failed = run(*words)

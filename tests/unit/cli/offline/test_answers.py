@@ -22,7 +22,7 @@ from .conftest import APP, OPS, TENANTS
         ("tempest-full", [f"x{n}" for n in range(400)] + ["tempest-ful"], "tempest-ful"),
     ],
 )
-def test_only_what_is_near_is_suggested(word, known, meant):
+def test_only_similar_words_are_suggested(word, known, meant):
     assert nearest(word, known) == (f"did you mean {meant!r}?" if meant else "")
 
 
@@ -44,7 +44,7 @@ def test_a_project_is_suggested_by_its_last_name(offline):
     assert "headgate: " in done.stderr and "Error: " not in done.stderr, "errors look as in all other commands"
 
 
-def test_what_is_defined_twice_says_where_first(offline):
+def test_the_error_about_a_second_definition_names_the_place_of_the_first(offline):
     shown = offline(lib="\n\n- job: {name: unit, run: x}\n").run("check").stdout
     assert "the job unit is already defined in project hub/app" in shown
     assert "= note: the first definition is at hub/app master zuul.yaml:2" in shown
@@ -104,7 +104,7 @@ def test_details_are_shown_on_request(offline):
     assert "very-secret" not in shown
 
 
-def test_what_a_repository_says_cannot_steer_a_terminal(offline):
+def test_texts_of_a_repository_cannot_control_the_terminal(offline):
     app = '- job: {name: "\\e[2Ja", run: x}\n- project: {gate: {jobs: ["\\e[2Ja", "\\e[2Jb", base]}}\n'
     for text in (app, "- job: {name: a, run: \x1b[2J}\n"):
         made = offline(app=text)

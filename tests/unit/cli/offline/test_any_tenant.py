@@ -91,7 +91,7 @@ def graphs(frozen: Any) -> dict[tuple[str, str, str], Any]:
     PLAIN_TEXT, SOUND, [{"lib": SOUND["lib"].replace("parent: unit", "parent: gone")}, {"app@stable": SOUND["app"]}]
 )
 @example(PLAIN_TEXT, SOUND, [{"ops": "- job: {name: lint, run: x.yaml}\n"}, {"app": "- ["}])
-def test_commands_end_well_and_tell_what_is_new(
+def test_commands_succeed_in_any_tenant_and_report_new_errors(
     scratch: Iterator[Path], tenant: str, state: Files, chain: list[Files]
 ) -> None:
     root = next(scratch)

@@ -31,7 +31,7 @@ def test_a_good_tenant_is_counted(offline):
     assert offline().run("check").exit_code == 0
 
 
-def test_an_error_has_its_place_and_what_was_meant(offline):
+def test_an_error_has_its_place_and_a_suggestion(offline):
     broken = offline(app=WRONG)
     error = {
         "severity": "error",
@@ -139,7 +139,7 @@ def test_connections_of_any_ini_file_give_the_host_names(offline):
     assert found["counts"] == COUNTS
 
 
-def test_the_driver_of_a_connection_decides_what_a_pipeline_may_say(offline):
+def test_the_driver_of_a_connection_decides_which_keys_a_pipeline_may_use(offline):
     made = offline()
     config = made.root / "zuul.conf"
     config.write_text("[connection hub]\ndriver=gerrit\nserver=review.example.org\n")

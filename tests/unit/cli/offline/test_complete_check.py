@@ -67,7 +67,7 @@ ONLY_FROZEN = {
 
 
 @pytest.mark.parametrize("message", ONLY_FROZEN)
-def test_what_only_freezing_shows_is_found(offline, message):
+def test_errors_that_appear_only_when_jobs_are_frozen_are_found(offline, message):
     """Only that is different."""
     found = messages(offline(app=ONLY_FROZEN[message]))
     assert len(found) == 1 and message in found[0]
@@ -181,7 +181,7 @@ def test_only_findings_of_a_proposal_are_reported(offline):
     assert made.run("check").exit_code == 1
 
 
-def test_a_revision_says_what_held_before(offline):
+def test_errors_that_a_revision_already_had_are_not_new(offline):
     made = offline(app=MISSING)
     repository = pygit2.init_repository(str(made.repos / "hub/app"), initial_head="master")
     commit(repository, "zuul.yaml", MISSING)

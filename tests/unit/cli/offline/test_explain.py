@@ -116,7 +116,7 @@ def test_a_name_that_is_not_known_is_bad_usage(offline):
     assert "lib does not run the job 'unit'" in done.output
 
 
-def test_what_is_built_in_has_no_place(offline):
+def test_built_in_values_are_shown_without_a_place(offline):
     shown = offline(ops=OPS, app="- project: {gate: {jobs: [noop]}}\n").run("explain", "job", "noop").stdout
     assert "1  noop            built in" in shown
     assert "deduplicate  true   1" in shown

@@ -25,7 +25,7 @@ def test_all_users_of_a_job_are_listed(offline):
     assert [n["job"] for n in found["needed_by"]] == ["after"] and found["projects"] == ["hub/app"]
 
 
-def test_what_would_break_is_what_does_break(offline):
+def test_the_predicted_errors_are_those_that_the_removal_causes(offline):
     """Return what `check` reports after the job is really removed."""
     before = offline(app=APP).json("explain", "uses", "unit")["acme"]["without"]
     gone = offline(app=APP.replace("- job: {name: unit, run: unit.yaml}", "")).json("check")["acme"]["errors"]

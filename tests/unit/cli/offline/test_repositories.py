@@ -66,7 +66,7 @@ def test_the_default_branch_of_the_origin_comes_first(tree, tmp_path):
     assert list(read(tmp_path / "app", PATHS)) == ["stable", "main", "topic"]
 
 
-def test_what_is_checked_out_may_be_no_branch(tree, tmp_path):
+def test_a_detached_head_is_read(tree, tmp_path):
     tree.set_head(tree.references["refs/heads/main"].target)
     found = read(tmp_path / "app", PATHS)
     assert list(found) == ["main", "stable", "topic"]
