@@ -86,7 +86,7 @@ async def test_a_node_is_made_once_and_everything_of_it_has_its_tags(
     assert await ground.everything() == there and ground.faults.count(ground.makes) == 1
 
 
-async def test_what_was_made_is_found_by_its_tag_when_nothing_else_is_known(
+async def test_a_machine_is_found_by_its_tag_when_nothing_else_is_known(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     node = await made(driver, wanted)
@@ -139,7 +139,7 @@ async def test_a_node_is_removed_however_far_it_is(
 
 
 @pytest.mark.long
-async def test_the_list_says_what_there_is_whose_it_is_and_what_it_takes(
+async def test_the_list_of_resources_has_their_tags_owners_and_amounts(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     theirs = await ground.foreign()
@@ -156,7 +156,7 @@ async def test_the_list_says_what_there_is_whose_it_is_and_what_it_takes(
 
 
 @pytest.mark.long
-async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
+async def test_resources_of_others_are_never_deleted(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     theirs = await ground.foreign()
     node = await made(driver, wanted)
     await gone(driver, wanted, node.state)
@@ -165,7 +165,7 @@ async def test_what_is_somebody_elses_stays(ground: Ground, driver: Cloud, wante
 
 
 @pytest.mark.long
-async def test_what_nobody_needs_is_deleted_and_none_is_no_error(
+async def test_unneeded_resources_are_deleted_and_missing_ones_are_not_an_error(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     await made(driver, wanted)
@@ -257,7 +257,9 @@ async def test_an_incomplete_list_counts_as_none(ground: Ground, driver: Cloud, 
 
 
 @pytest.mark.long
-async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
+async def test_a_resource_that_cannot_be_deleted_affects_no_other(
+    ground: Ground, driver: Cloud, wanted: MachineSpec
+) -> None:
     """If it counted as unreachable, the complete account would be left alone, again and again."""
     node = await made(driver, wanted)
     (found,) = [
@@ -275,7 +277,7 @@ async def test_what_the_cloud_does_not_let_go_fails_alone(ground: Ground, driver
     await gone(driver, wanted, node.state)
 
 
-async def test_what_the_cloud_will_not_make_fails_with_its_own_words(
+async def test_a_machine_that_the_cloud_refuses_fails_with_the_message_of_the_cloud(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     ground.faults.once(ground.refused, ground.makes)
@@ -381,7 +383,7 @@ async def test_limits_are_amounts_and_a_cloud_without_an_answer_is_away(ground: 
 
 
 @pytest.mark.long
-async def test_what_opens_the_account_is_in_no_log_and_no_error(
+async def test_credentials_of_the_account_are_in_no_log_and_no_error(
     ground: Ground, driver: Cloud, wanted: MachineSpec, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -401,7 +403,7 @@ async def _echo(received: ReceivedRequest, go_on: Pass) -> FaultAnswer | None:
     return FaultAnswer(418, body, {})
 
 
-async def test_a_server_that_repeats_what_it_was_sent_does_not_make_errors_tell_secrets(
+async def test_errors_contain_no_secrets_even_if_the_server_echoes_its_requests(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     ground.faults.always(_echo)

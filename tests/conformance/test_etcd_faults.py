@@ -116,7 +116,7 @@ async def test_a_commit_whose_answer_is_lost_cannot_take_effect_later(
     await nothing_happens(more, for_s=1)
 
 
-async def test_an_answer_that_is_lost_leaves_what_was_written(backend: EtcdBackend, line: Proxy) -> None:
+async def test_a_write_whose_answer_is_lost_stays_written(backend: EtcdBackend, line: Proxy) -> None:
     line.deaf()  # it arrives before it is given up
     with pytest.raises(Unavailable):
         await backend.commit([At("/a", None)], [Put("/a", b"1")])
@@ -308,7 +308,7 @@ async def test_a_certificate_of_a_stranger_is_reported(
         await EtcdBackend.open(strict_url(strict, files, own=files.stranger))
 
 
-async def test_what_is_somebody_elses_is_left_alone(etcd_server: Etcd) -> None:
+async def test_a_root_with_keys_of_another_program_is_refused(etcd_server: Etcd) -> None:
     root = f"/{fresh()}"
     etcdctl([f"127.0.0.1:{etcd_server.port}"], "put", f"{root}/theirs", "x")
     with pytest.raises(StoreError, match="the root has keys of another program"):
@@ -325,7 +325,9 @@ async def test_a_tree_of_another_format_is_left_alone(etcd_server: Etcd, mark: s
         await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}{root}")
 
 
-async def test_what_was_compacted_away_is_read_anew(backend: EtcdBackend, line: Proxy, etcd_server: Etcd) -> None:
+async def test_a_watch_reads_everything_again_after_a_compaction(
+    backend: EtcdBackend, line: Proxy, etcd_server: Etcd
+) -> None:
     watch = backend.watch("/w")
     async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
         await first(watch, 1)
@@ -361,7 +363,7 @@ def test_unreadable_certificate_files_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("op", [Put("/a", b""), Append("/a", b"")])
-async def test_a_fence_that_is_not_what_it_was_taken_for_is_raised_anew(etcd_server: Etcd, op: Put | Append) -> None:
+async def test_a_fence_of_an_unexpected_version_is_raised_again(etcd_server: Etcd, op: Put | Append) -> None:
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
     try:
         await backend.commit([], [op])

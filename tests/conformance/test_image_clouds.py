@@ -271,7 +271,9 @@ async def test_the_next_process_finds_one_image_after_a_crash_between_any_two_re
     assert found == {"sending", "withdrawing", "gone"} and await ground.theirs()
 
 
-async def test_what_nobody_needs_is_found_by_its_tags_and_discarded_twice(ground: Ground, tmp_path: Path) -> None:
+async def test_an_unneeded_upload_is_found_by_its_tags_and_can_be_discarded_twice(
+    ground: Ground, tmp_path: Path
+) -> None:
     one, images = upload(ground, tmp_path), ground.driving(Halt())
     first = await images.send(one.wanted, {}, None)
     assert isinstance(first, Sending) and first.lacks_file

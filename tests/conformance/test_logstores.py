@@ -27,7 +27,7 @@ async def test_every_log_store(kind: str, example: str, tmp_path: Path, request:
     await SUITE[example](store)
 
 
-async def test_a_bucket_says_what_each_file_is(s3_server: str) -> None:
+async def test_a_bucket_stores_the_type_and_encoding_of_each_file(s3_server: str) -> None:
     address = bucket(s3_server, f"b{uuid.uuid4().hex}")
     await LogBucket(address).put("b/a.html", pieces(b"\x1f\x8b"), kind="text/html; charset=utf-8", encoding="gzip")
     config = {"endpoint": s3_server, "access_key_id": "other", "secret_access_key": "other", "region": "us-east-1"}

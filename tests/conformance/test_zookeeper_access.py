@@ -85,7 +85,7 @@ async def test_a_server_of_a_stranger_is_not_talked_to(strict_server: ZooKeeper,
         await closed(url)
 
 
-async def test_speaking_plainly_to_a_port_of_tls_says_what_may_be_wrong(
+async def test_the_error_about_a_plain_connection_to_a_tls_port_mentions_tls(
     strict_server: ZooKeeper, impatient: None
 ) -> None:
     with pytest.raises(Unavailable, match="TLS"):
@@ -114,7 +114,7 @@ async def _link(server: ZooKeeper) -> sessions.ZooKeeperLink:
     return await sessions.attach(address, ZooKeeperSessionIdentity(5_000), ZooKeeperTraffic(), lambda *_: None)
 
 
-async def test_what_somebody_else_wrote_is_left_alone(open_server: ZooKeeper) -> None:
+async def test_a_root_with_nodes_of_another_program_is_refused(open_server: ZooKeeper) -> None:
     root = await chroot(open_server)
     link = await _link(open_server)
     await link.multi(jute.Do.MULTI, [jute.create(f"{root}/theirs", b"x", 0, jute.OPEN_ACL)])

@@ -240,7 +240,7 @@ async def test_a_write_between_the_first_read_and_the_end_of_a_reconnection_is_s
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_what_was_read_by_a_connection_that_broke_before_it_was_shown_is_read_anew(
+async def test_entries_that_a_broken_connection_had_read_but_not_shown_are_read_again(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, line: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be deleted meanwhile, and nobody is notified of the deletion of an entry that was never shown."""

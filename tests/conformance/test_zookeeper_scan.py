@@ -49,7 +49,7 @@ async def first(begins: str, after: str, limit: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_a_scan_is_what_a_sorted_list_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scan_equals_a_part_of_the_sorted_list(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     for _ in range(200):
         some = range(chance.randrange(1, 25))
@@ -63,7 +63,7 @@ async def test_a_scan_is_what_a_sorted_list_says(seed: int, monkeypatch: pytest.
         assert await first(begins, after, limit) == wanted, (paths, begins, after, limit)
 
 
-async def test_scans_read_what_was_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scans_read_only_the_requested_part(monkeypatch: pytest.MonkeyPatch) -> None:
     imitated = Nodes([f"name-{n:05}" for n in range(20_000)], random.Random(1))
     scanned(monkeypatch, imitated)
     assert await first("", "name-12344", 3) == ["name-12345", "name-12346", "name-12347"]

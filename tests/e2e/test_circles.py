@@ -44,7 +44,7 @@ def refusing_the_second(headgate: Headgate) -> Path:
 
 
 @pytest.mark.long
-def test_what_goes_together_lands_although_a_server_refuses_and_the_gate_is_killed(headgate: Headgate) -> None:
+def test_changes_that_need_each_other_land_although_a_server_refuses_and_the_gate_is_killed(headgate: Headgate) -> None:
     repositories = headgate.repositories
     allowed(headgate)
     api = repositories.propose(API, "one", {"api": "x\n"}, message="one\n\nDepends-On: code/lib/master/two")

@@ -88,7 +88,9 @@ COMPARED = """async ({ there, here }) => {
 
 
 @pytest.mark.long
-async def test_what_is_another_each_time_is_not_compared_and_versions_are(served: Served, page: Page) -> None:
+async def test_values_that_differ_in_every_run_are_ignored_and_versions_are_compared(
+    served: Served, page: Page
+) -> None:
     _, url = served
     await page.goto(url)
 

@@ -42,7 +42,7 @@ exit 1
 
 
 @pytest.mark.long
-def test_a_buildset_tells_what_its_builds_waited_for_and_a_change_what_jobs_say_of_its_lines(
+def test_a_buildset_shows_why_its_builds_waited_and_a_change_shows_line_comments_of_jobs(
     headgate: Headgate, page: Page
 ) -> None:
     repositories = headgate.repositories

@@ -54,7 +54,7 @@ def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_the_recording_shows_what_a_run_prints_on_one_screen_even_without_a_sandbox(tmp_path: Path) -> None:
+def test_the_recording_fits_the_output_of_a_run_on_one_screen_even_without_a_sandbox(tmp_path: Path) -> None:
     """As on most laptops, there is no bubblewrap: the warning must not interrupt the story."""
     (tmp_path / "bin").mkdir()
     for path in (path for place in os.get_exec_path() for path in sorted(Path(place).glob("*"))):

@@ -161,7 +161,7 @@ def test_pipelines_and_projects_say_how_quickly_changes_landed(headgate: Headgat
 
 
 @pytest.mark.long
-def test_charts_say_what_was_not_counted(headgate: Headgate, page: Page) -> None:
+def test_charts_mark_periods_that_were_not_counted(headgate: Headgate, page: Page) -> None:
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     first, partly, last, end = (f"{midnight + timedelta(days=n):%Y-%m-%dT%H:%M:%S}" for n in (-2, -1, 0, 1))
     since = partly.replace("00:00:00", "08:00:00")

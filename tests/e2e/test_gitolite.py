@@ -153,7 +153,7 @@ def hooked(server: Gitolite, settings: Path, page: str) -> None:
 
 
 @pytest.mark.long
-def test_what_is_proposed_and_approved_behind_gitolite_lands(server: Gitolite) -> None:
+def test_a_change_proposed_and_approved_behind_gitolite_lands(server: Gitolite) -> None:
     (port,) = free_ports(1)
     connection = f"""[connection mine]
 driver = git

@@ -99,7 +99,7 @@ async def furnish(site: Site, url: str) -> Furnished:
 
 
 @pytest.mark.long
-async def test_what_was_built_and_where_it_is_can_be_seen(furnished: Furnished, page: Page) -> None:
+async def test_the_page_shows_the_builds_of_images_and_their_uploads(furnished: Furnished, page: Page) -> None:
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
     await page.goto(f"{furnished.url}/t/example/providers")

@@ -40,7 +40,7 @@ SEMAPHORES = [
 
 
 @pytest.mark.long
-async def test_the_graph_of_a_queue_is_what_rests_on_what(served: Served, page: Page) -> None:
+async def test_the_graph_of_a_queue_shows_on_which_item_each_item_is_tested(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/status")
     found: dict[str, Any] = await page.evaluate(RESTING)
@@ -54,7 +54,9 @@ async def test_the_graph_of_a_queue_is_what_rests_on_what(served: Served, page: 
 
 
 @pytest.mark.long
-async def test_a_queue_says_what_a_failure_resets_and_where_its_window_ends(served: Served, page: Page) -> None:
+async def test_a_queue_shows_how_many_items_a_failure_resets_and_where_its_window_ends(
+    served: Served, page: Page
+) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/status")
     gate = page.locator(".pipeline", has=page.locator("h2", has_text="gate"))

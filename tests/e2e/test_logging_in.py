@@ -144,7 +144,7 @@ def is_elsewhere(gate: Headgate, page: Page) -> None:
 
 
 @pytest.mark.long
-def test_people_who_log_in_see_and_do_what_the_rules_permit(protected: Headgate, page: Page) -> None:
+def test_people_who_log_in_have_the_permissions_that_the_rules_grant(protected: Headgate, page: Page) -> None:
     status = f"{protected.url}/t/example/status"
 
     page.goto(f"{protected.url}/")

@@ -100,7 +100,7 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
         process.wait(DEADLINE_S)
 
 
-def test_every_block_is_run_but_what_needs_a_zuul() -> None:
+def test_every_block_runs_except_those_that_need_a_zuul() -> None:
     """tests/integration/test_against.py tests the comparison with a running server against a stand-in."""
     compared, exported = PAGE.left_out
     assert "--against" in compared and "export-keys" in exported

@@ -116,7 +116,7 @@ def unit(root: Path) -> configparser.RawConfigParser:
 
 
 @pytest.mark.long
-def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path, postgres_server: str) -> None:
+def test_the_instructions_for_headgate_on_zookeeper_work(tmp_path: Path, postgres_server: str) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
     for project in ("code/api", "code/lib"):
@@ -154,7 +154,7 @@ def test_what_the_page_says_of_headgate_on_zookeeper(tmp_path: Path, postgres_se
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("etcd") is None, reason="etcd is not installed")
-def test_what_the_page_says_of_etcd(tmp_path: Path) -> None:
+def test_the_instructions_for_etcd_work(tmp_path: Path) -> None:
     ports = dict(zip(NAMES, free_ports(3), strict=True))
     peer_ports = dict(zip(NAMES, free_ports(3), strict=True))
     with ExitStack() as stack:

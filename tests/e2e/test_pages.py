@@ -195,7 +195,7 @@ def test_a_log_too_large_for_memory_is_read_again_in_ranges(headgate: Headgate, 
 
 
 @pytest.mark.long
-def test_what_is_held_is_on_its_page_and_on_that_of_the_build(headgate: Headgate, page: Page) -> None:
+def test_a_held_build_is_on_the_page_of_autoholds_and_on_its_own(headgate: Headgate, page: Page) -> None:
     wait_for("the pipelines are known", lambda: headgate.get("/api/tenant/example/pipelines"))
     words = ("autohold", "code/api", "unit", "--url", headgate.url, "--reason", "<b>why</b> does it break?")
     assert say(headgate, *words)[0] == 0

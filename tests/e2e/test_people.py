@@ -48,7 +48,9 @@ def push(headgate: Headgate, who: str, spec: str) -> str:
 
 
 @pytest.mark.long
-def test_what_two_people_approve_lands_and_they_are_named(headgate: Headgate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_two_people_approve_lands_and_they_are_named(
+    headgate: Headgate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repositories = headgate.repositories
     monkeypatch.setenv("GL_USER", "ada")
     commit = repositories.propose("code/api", "one", {"a": "x\n"})

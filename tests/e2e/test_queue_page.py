@@ -87,7 +87,7 @@ def test_a_server_for_more_than_one_machine(tmp_path: Path, postgres_server: str
 
 
 @pytest.mark.long
-def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> None:
+def test_several_workers_share_queues_through_zookeeper(tmp_path: Path) -> None:
     written(tmp_path)
     with zookeeper(tmp_path / "zookeeper") as server:
         hosts = "zk1:2181,zk2:2181,zk3:2181"
@@ -106,7 +106,7 @@ def test_several_workers_share_what_they_find_in_zookeeper(tmp_path: Path) -> No
             worker.communicate(timeout=DEADLINE_S)
 
 
-def test_workers_share_what_the_server_keeps(tmp_path: Path) -> None:
+def test_workers_share_queues_through_the_server(tmp_path: Path) -> None:
     """test_worker_beside_gate.py tests that it works; here the page's file must be valid, with its job."""
     written(tmp_path)
     (tmp_path / "shared.conf").write_text(block("# shared.conf"))

@@ -71,7 +71,7 @@ def test_an_approval_is_withdrawn_while_jobs_run_and_while_nobody_is_there(headg
 
 
 @pytest.mark.long
-def test_the_tip_of_a_stack_waits_for_what_it_is_built_on(headgate: Headgate) -> None:
+def test_the_tip_of_a_stack_waits_for_the_changes_below(headgate: Headgate) -> None:
     before = headgate.repositories.head(API)
     lower = headgate.repositories.propose(API, "lower", {"line": "one\n"})
     note(headgate, lower, "Headgate (check)")
@@ -102,7 +102,7 @@ def test_a_branch_is_moved_past_the_gate(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_in_check_what_is_needed_gets_a_newer_patchset(headgate: Headgate) -> None:
+def test_in_check_a_change_is_tested_on_a_newer_patchset_of_the_change_that_it_needs(headgate: Headgate) -> None:
     repositories = headgate.repositories
     repositories.write("config", {"jobs/unit": "#!/bin/sh\nwhile test -e SLOW -a ! -e lower2; do sleep 0.1; done\n"})
     run_git("commit", "-q", "-m", "slow", at=repositories.work("config"))
@@ -117,7 +117,7 @@ def test_in_check_what_is_needed_gets_a_newer_patchset(headgate: Headgate) -> No
 
 
 @pytest.mark.long
-def test_what_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
+def test_a_change_that_a_footer_names_may_be_proposed_later(headgate: Headgate) -> None:
     repositories = headgate.repositories
     upper = repositories.propose(API, "upper", {"a": "x\n"}, message="upper\n\nDepends-On: code/lib/master/lower")
     text = note(headgate, upper, "Headgate (check)", "SUCCESS")

@@ -203,7 +203,7 @@ def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_other_refs_and_what_was_merged(headgate: Headgate) -> None:
+def test_updates_of_other_refs_and_merged_changes_start_pipelines(headgate: Headgate) -> None:
     repositories = headgate.repositories
     head = repositories.head(API)
     push(headgate, "HEAD:refs/deploy/site")

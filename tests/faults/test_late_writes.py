@@ -40,7 +40,7 @@ async def place(request: pytest.FixtureRequest) -> tuple[int, Url]:
 @pytest.mark.long
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
-async def test_what_was_on_its_way_when_the_session_ended_is_refused(
+async def test_a_write_sent_before_the_session_ended_is_refused_when_it_arrives(
     tmp_path: Path, place: tuple[int, Url], guarded: bool
 ) -> None:
     """Without the guard the late commit is written, which proves that the guard refuses it."""

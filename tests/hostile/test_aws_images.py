@@ -111,7 +111,7 @@ async def test_tags_say_whose_it_is_whatever_else_they_say(
 
 
 @pytest.mark.long
-async def test_an_object_that_is_not_what_was_built_is_sent_anew(
+async def test_an_object_that_differs_from_the_built_image_is_uploaded_again(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     """An object is at the upload's place, written without knowledge of the digest, or for another build."""

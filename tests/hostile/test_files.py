@@ -161,7 +161,7 @@ print("through all")
 
 
 @pytest.mark.long
-def test_the_kernel_refuses_what_no_build_needs(tmp_path: Path) -> None:
+def test_the_kernel_refuses_calls_that_no_build_needs(tmp_path: Path) -> None:
     """Try keyrings, namespaces, mounts, eBPF, io_uring, sockets outside network namespaces, terminal input, and ways
     around a system call filter."""
     with Arena(tmp_path) as arena:

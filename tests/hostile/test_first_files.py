@@ -46,7 +46,7 @@ def test_nor_through_one_that_appears_during_the_check(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_fails_halfway_leaves_nothing_so_that_it_can_be_repeated(
+def test_a_failed_command_leaves_no_files_so_it_can_be_repeated(
     way: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:

@@ -53,7 +53,7 @@ async def test_a_tag_says_nothing_that_glance_says_itself(images: GlanceImages, 
     assert not [one for one in glance.images.values() if one.get(SYSTEM_TAG)]
 
 
-async def test_what_others_publish_and_snapshots_of_machines_are_not_taken_for_ours(
+async def test_images_of_others_and_snapshots_of_machines_do_not_count_as_ours(
     images: GlanceImages, glance: Glance
 ) -> None:
     """Nova gives a snapshot the properties of the image that its server was made from."""

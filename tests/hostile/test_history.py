@@ -32,7 +32,9 @@ JOBS = ("odd", '"n\\0ul"', LONG)
 
 
 @pytest.mark.long
-def test_what_a_database_refuses_keeps_no_build_out_of_the_history(tmp_path: Path, postgres_server: str) -> None:
+def test_strange_values_that_a_database_refuses_keep_no_build_out_of_the_history(
+    tmp_path: Path, postgres_server: str
+) -> None:
     settings = f"[database]\ndburi = {new_database(postgres_server).replace('://', '+psycopg://')}\n"
     with Arena(tmp_path, settings=settings) as arena:
         commits = []

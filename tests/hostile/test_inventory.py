@@ -194,7 +194,7 @@ async def everything(client: Client) -> list[str]:
     return sorted(str(one) for one in found)
 
 
-async def test_only_operators_decide_what_machines_run_and_where_they_are() -> None:
+async def test_only_operators_decide_which_programs_machines_run_and_where_they_are() -> None:
     async with a_site() as (root, mallory):
         before = await everything(root)
         racks = await root.GetObject(type="runm.provider", name="racks")

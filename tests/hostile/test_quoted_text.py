@@ -30,7 +30,7 @@ NEEDS = f"Use it\n\nDepends-On: {ATTACKER}/master/lies"
 
 
 @pytest.mark.long
-def test_a_report_cannot_say_what_only_headgate_says(tmp_path: Path) -> None:
+def test_a_job_cannot_imitate_headgates_own_lines_in_a_report(tmp_path: Path) -> None:
     """A false report of a landing concerns the dependency of a neighbour's approved change."""
     with Arena(tmp_path) as arena:
         lies = f"\n\n{LIES}{arena.repositories.head(ATTACKER)}\n"

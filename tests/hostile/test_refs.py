@@ -82,7 +82,7 @@ def test_topics_that_cannot_be_taken_are_named_and_dequeue_nothing(tmp_path: Pat
 
 
 @pytest.mark.long
-def test_a_ref_for_the_branch_itself_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_ref_for_the_branch_itself_is_reported_with_the_command_that_removes_it(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         work, head = arena.repositories.work(ATTACKER), arena.repositories.head(ATTACKER)
         run_git("push", "-q", "origin", f"{head}:refs/for/master", at=work)

@@ -115,7 +115,7 @@ def world() -> Iterator[World]:
 @pytest.mark.long
 @pytest.mark.sampled
 @pytest.mark.parametrize("also", [False, True], ids=["the executor alone", "with all that would end its builds"])
-async def test_the_next_executor_ends_what_a_killed_one_left_and_spares_living_ones(
+async def test_the_next_executor_ends_processes_of_a_killed_one_and_spares_those_of_running_ones(
     tmp_path: Path, world: World, also: bool
 ) -> None:
     if not Groups.found().complete:

@@ -60,7 +60,7 @@ class Branch:
 
 
 @pytest.mark.parametrize("first", ["other", "fix"])
-async def test_a_merge_that_takes_back_what_has_landed_is_seen_to_change_it(tmp_path: Path, first: str) -> None:
+async def test_a_merge_that_reverts_landed_files_counts_as_changing_them(tmp_path: Path, first: str) -> None:
     """It merges the same two commits as the branch, and keeps the files of one of them. Jobs with file matchers run,
     and the configuration that it brings back is checked."""
     branch = Branch(tmp_path)
@@ -73,7 +73,7 @@ async def test_a_merge_that_takes_back_what_has_landed_is_seen_to_change_it(tmp_
 
 
 @pytest.mark.parametrize("mode", ["cherry-pick", "rebase"])
-async def test_picks_that_undo_what_has_landed_are_refused(tmp_path: Path, mode: str) -> None:
+async def test_picks_that_revert_landed_files_are_refused(tmp_path: Path, mode: str) -> None:
     """The first commit makes the same change as the branch, and the second one takes it back: the first has no effect
     any more."""
     branch = Branch(tmp_path)

@@ -115,7 +115,7 @@ def test_consumers_read_the_declared_fields() -> None:
     assert not unread, "\n".join(unread)
 
 
-def test_what_is_marked_as_idle_is_read_by_nobody() -> None:
+def test_no_code_reads_attributes_that_are_marked_as_idle() -> None:
     parts = ("gate", "adapters/process", "services")
     acting = {
         attribute for part in parts for path in (SOURCE / part).rglob("*.py") for attribute in facts(path).attributes

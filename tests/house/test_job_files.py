@@ -158,7 +158,7 @@ def _name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def test_what_a_job_can_write_is_touched_in_one_place() -> None:
+def test_only_one_package_opens_files_that_a_job_can_write() -> None:
     found = {(str(path.relative_to(SOURCE)), function) for path in EXECUTOR for function in touching(path)}
     known = {(name, function) for name, functions in NOT_OF_JOBS.items() for function in functions}
     assert not found - known, "use adapters/work, or say above why no job can write what is touched"

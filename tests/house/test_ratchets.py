@@ -76,7 +76,7 @@ def test_tests_do_not_sleep() -> None:
     assert not [sleep for path in TESTS if path != ROOT / "tests" / "waiting.py" for sleep in _sleeps(path)]
 
 
-def test_product_code_uses_what_it_defines() -> None:
+def test_product_code_uses_every_name_that_it_defines() -> None:
     """Code that only tests use is theirs, and code that nobody uses is no code."""
     product = [path for path in WRITTEN if "testing" not in path.parts]
     used = {name for path in product for name in facts(path).reads}
@@ -105,7 +105,7 @@ def test_imports_are_a_small_part_of_the_code() -> None:
     assert sum(facts(path).import_lines for path in WRITTEN) / lines <= IMPORT_SHARE
 
 
-def test_values_are_named_by_what_they_are() -> None:
+def test_names_of_values_contain_no_private_words() -> None:
     every = ((path, name) for path in WRITTEN for name in facts(path).names if name.strip("_") not in PLAIN)
     found = [
         f"{path}: {name}"
@@ -115,7 +115,7 @@ def test_values_are_named_by_what_they_are() -> None:
     assert not found, "name each by what the value is"
 
 
-def test_commands_print_only_what_does_nothing_to_a_terminal() -> None:
+def test_commands_print_only_through_the_function_that_cleans_text() -> None:
     """`say` shows control characters as escapes, so no caller has to."""
     printing = re.compile(r"(?:click\.|from click import .*\b)(?:echo|secho|style|echo_via_pager)\b")
     found = [str(path) for path in WRITTEN if printing.search(path.read_text())]

@@ -48,7 +48,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_release_has_its_date_and_a_tag_with_what_changed_and_the_next_can_begin(checkout: Path) -> None:
+def test_a_release_has_its_date_and_a_tag_with_its_changes_and_the_next_can_begin(checkout: Path) -> None:
     assert release(checkout, "--check").stdout == f"{__version__} can be released\n"
     assert git(checkout, "tag") == "" and git(checkout, "rev-list", "--count", "HEAD") == "1\n"
     assert release(checkout, "--date", DATE).returncode == 0

@@ -134,13 +134,13 @@ PUBLIC = ("headgate.queue", "headgate.queueing", "headgate.stock")
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_a_public_package_declares_what_it_has(package: str) -> None:
+def test_a_public_package_declares_its_names(package: str) -> None:
     found = importlib.import_module(package)
     assert sorted(found.__all__) == found.__all__ and all(hasattr(found, name) for name in found.__all__)
     assert all(getattr(found, name).__doc__ for name in found.__all__ if isinstance(getattr(found, name), type))
 
 
-def test_pages_import_what_is_public() -> None:
+def test_pages_import_only_public_names() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs" / "how-to").glob("*.md")]
     imported = re.compile(r"^\s*from (headgate[\w.]*) import (.+)$", re.MULTILINE)
     found = [(page.name, *one) for page in pages for one in imported.findall(page.read_text())]

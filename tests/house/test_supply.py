@@ -60,7 +60,7 @@ def test_every_package_has_one_version_and_its_hashes(lock: str) -> None:
 
 
 @pytest.mark.parametrize("lock", FILES)
-def test_a_lock_fits_what_the_project_asks_for(lock: str) -> None:
+def test_a_lock_fits_the_requirements_of_the_project(lock: str) -> None:
     """Run `make lock` after a change of pyproject.toml."""
     found = locked(lock)
     for requirement in map(Requirement, FILES[lock]):
@@ -68,7 +68,7 @@ def test_a_lock_fits_what_the_project_asks_for(lock: str) -> None:
         assert versions and all(requirement.specifier.contains(v, prereleases=True) for v in versions), requirement
 
 
-def test_what_is_installed_here_is_what_is_tested() -> None:
+def test_all_locks_have_the_tested_versions() -> None:
     everything = {name: {version(one) for one in ones} for name, ones in locked("dev").items()}
     for lock in ("run", "demo", "full"):
         assert all({version(one) for one in ones} <= everything[name] for name, ones in locked(lock).items())
@@ -146,7 +146,7 @@ def compiled() -> None:
 
 
 @pytest.mark.usefixtures("compiled")
-def test_the_sizes_of_what_is_installed_are_as_the_architecture_says() -> None:
+def test_the_sizes_of_dependencies_agree_with_the_architecture() -> None:
     base = closure(PROJECT["dependencies"])
     rows = [row for row in table("package", "MB", "why") if set(map(plain, named(row[0]))) <= base]
     assert len(rows) > 10 and SHARED_ROW in [row[0] for row in rows]

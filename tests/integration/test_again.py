@@ -46,7 +46,7 @@ async def failed(history: SqlHistory, count: int) -> PastBuildset:
 
 
 @pytest.mark.long
-async def test_until_the_config_project_is_pushed_to_only_what_failed_is_run_again(
+async def test_only_failed_jobs_run_again_until_the_config_project_changes(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     pushed(repositories, {"zuul.yaml": CONFIGURATION})

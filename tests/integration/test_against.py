@@ -62,7 +62,7 @@ async def test_every_graph_is_the_same(site: httpx.ASGITransport, tmp_path: Path
     assert {one.place.branch for one in found.graphs} == {"master", "stable/1"} and not found.apart
 
 
-async def test_what_exists_only_here_is_reported(
+async def test_a_local_difference_from_the_server_is_reported(
     site: httpx.ASGITransport, tmp_path: Path, repositories: Repositories
 ) -> None:
     tenants = loaded(tmp_path, repositories)

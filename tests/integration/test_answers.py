@@ -115,7 +115,7 @@ async def test_every_push_is_answered_with_a_note_and_a_line(
                 await running.context.mirror.moved(running.context.mirror.moves)
 
 
-async def test_what_a_pipeline_takes_up_has_its_answer_from_that_alone(
+async def test_a_change_that_enters_a_pipeline_is_answered_by_that_pipeline_alone(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running:

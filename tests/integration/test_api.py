@@ -87,7 +87,7 @@ async def test_a_change_is_enqueued_by_hand_and_lands(
     assert repositories.show("code/api", "a") == "1"
 
 
-async def test_what_has_landed_is_started_again_and_stopped_by_hand(
+async def test_a_landed_change_can_be_enqueued_again_and_dequeued_by_hand(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:
     repositories.propose("code/api", "one", {"a": "1\n"})
@@ -168,7 +168,7 @@ async def test_a_zone_is_forgotten_for_a_reason(client: Client, running: Gate) -
 
 
 @pytest.mark.long
-async def test_what_the_pipeline_made_of_it_is_the_answer(
+async def test_a_request_returns_the_outcome_in_the_pipeline(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:
     hold = asyncio.Event()
@@ -427,7 +427,7 @@ async def test_a_damaged_tenant_file_is_waited_for(running: Gate, caplog: pytest
     assert 1 <= count <= 2, "the scheduler follows it, too, and each says so once"
 
 
-async def test_what_was_set_aside_is_shown_retried_and_dropped(client: Client, running: Gate) -> None:
+async def test_quarantined_work_can_be_listed_retried_and_dropped(client: Client, running: Gate) -> None:
     context = running.context
     quarantine, trigger = Quarantine(context), context.map.events.tenant("example").trigger.stream
     event = TriggerEvent(EventKind.REF_UPDATED, Change("local", "nowhere", "main", ref="refs/heads/main"), "e")

@@ -32,7 +32,7 @@ async def ended(history: SqlHistory, count: int, **equal: str) -> list[PastBuild
     return await until(f"{count} have ended", found)
 
 
-async def test_every_attempt_is_in_the_history_and_flaky_is_what_passes_on_the_tree_it_failed_on(
+async def test_every_attempt_is_in_the_history_and_a_job_that_fails_and_passes_on_one_tree_is_flaky(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     tries, history = Counter[str](), SqlHistory(f"sqlite:///{tmp_path / 'history.db'}")
@@ -74,7 +74,7 @@ async def test_every_attempt_is_in_the_history_and_flaky_is_what_passes_on_the_t
     history.close()
 
 
-async def test_what_a_change_ahead_takes_with_it_is_in_the_history_as_given_up(
+async def test_builds_stopped_by_a_failing_change_ahead_are_in_the_history_as_dequeued(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     history, held = SqlHistory(f"sqlite:///{tmp_path / 'history.db'}"), asyncio.Event()

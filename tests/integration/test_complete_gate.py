@@ -203,7 +203,7 @@ RIPPLING = """
 
 
 @pytest.mark.long
-async def test_what_happens_to_one_change_has_others_tested(tmp_path: Path, repositories: Repositories) -> None:
+async def test_events_of_one_change_start_tests_of_others(tmp_path: Path, repositories: Repositories) -> None:
     repositories.create("rippling", {"zuul.yaml": PIPELINES + RIPPLING, "jobs/unit": "#!/bin/sh\n"})
     tenants = TENANTS.replace("- config\n", "- rippling\n")
     async with gate(tmp_path, repositories.hub, MemoryBackend(), tenants) as running:

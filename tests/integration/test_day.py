@@ -104,7 +104,7 @@ async def test_a_small_day_lands_every_wanted_change_at_bounded_cost_with_few_an
         assert one.turns["experimental"] + one.turns["tag"] <= 6, one.turns  # they hold nothing, and decide nothing
 
 
-def test_a_plan_has_what_a_day_of_openstack_has() -> None:
+def test_a_plan_resembles_a_day_of_openstack() -> None:
     plan = DayPlan(1_281, 2_000)
     proposals = plan.proposals
     assert len(plan.projects) == 1_280  # and the one with the pipelines

@@ -114,7 +114,9 @@ async def test_an_untrusted_project_is_mended_by_a_change_of_its_own(
 
 
 @pytest.mark.long
-async def test_what_others_refer_to_is_not_taken_away(tmp_path: Path, repositories: Repositories) -> None:
+async def test_a_push_that_removes_a_definition_that_others_refer_to_is_held_back(
+    tmp_path: Path, repositories: Repositories
+) -> None:
     """The project that refers to it is broken, too, until it no longer refers to it."""
     uses = "- project: {check: {jobs: [shared]}, gate: {jobs: [shared]}}\n"
     repositories.create(

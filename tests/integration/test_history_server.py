@@ -77,7 +77,7 @@ async def test_texts_that_a_database_refuses_are_stored_in_a_form_that_it_accept
     await asyncio.to_thread(history.close)
 
 
-async def test_what_a_database_refuses_all_the_same_is_no_reason_to_wait_for_it(server: str) -> None:
+async def test_a_row_that_the_database_refuses_does_not_count_as_an_unavailable_database(server: str) -> None:
     history = await asyncio.to_thread(SqlHistory, server)
     with pytest.raises(HistoryRefused):
         await history.record(replace(ENDED, ended_ms=1 << 80))

@@ -53,14 +53,14 @@ ALIKE = [
 
 
 @pytest.mark.long
-async def test_the_judgement_is_what_it_is_in_the_process_itself(judge: ApartJudge) -> None:
+async def test_the_separate_process_gives_the_same_judgement(judge: ApartJudge) -> None:
     made = layouts(lib="- job: {name: l, run: r}")
     for text in ALIKE:
         question = request_for(made, text)
         assert await judge.judged(made, question) == made.judged(question)
 
 
-async def test_it_follows_what_lands(judge: ApartJudge) -> None:
+async def test_the_separate_process_follows_landings(judge: ApartJudge) -> None:
     acme, cache = tenant(), ParseCache()
     first = TenantLayouts.of(acme, branches(acme, {"ops": BASE, "lib": "[]"}, cache), cache)
     question = request_for(first, "- project: {check: {jobs: [l]}}")

@@ -65,7 +65,7 @@ def error_of(done: Result) -> str:
 
 
 @pytest.mark.long
-def test_what_is_exported_is_imported_elsewhere(here, tmp_path_factory):
+def test_exported_keys_can_be_imported_elsewhere(here, tmp_path_factory):
     assert "Imported the keys of 1 projects" in keys(here, "import", str(EXPORTED)).output
     listed = keys(here, "show").output
     assert listed.startswith("org/app (hub)  version 1  2023-11-14 22:13 UTC  SHA256:")
@@ -102,7 +102,7 @@ def test_a_wrong_password_says_what_to_do_and_changes_nothing(here, tmp_path):
 
 
 @pytest.mark.long
-def test_rotating_keeps_what_the_old_key_opens_until_it_is_retired(here, tmp_path):
+def test_secrets_of_a_rotated_key_can_be_decrypted_until_it_is_retired(here, tmp_path):
     keys(here, "import", str(EXPORTED))
     assert "has key 2" in keys(here, "rotate", "org/app").output
     assert [line.split()[3] for line in keys(here, "show").output.splitlines()] == ["2", "1"]
@@ -167,7 +167,7 @@ def test_actions_on_keys_are_recorded_with_person_and_reason(here, tmp_path, mon
 
 
 @pytest.mark.long
-def test_all_keys_get_another_password_and_still_open_what_they_encrypted(here, tmp_path):
+def test_keys_with_another_password_still_decrypt_earlier_secrets(here, tmp_path):
     keys(here, "import", str(EXPORTED))
     before = keys(here, "show", "org/app").output
     (tmp_path / "new").write_text("battery staple\n")

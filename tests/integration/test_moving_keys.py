@@ -103,7 +103,7 @@ def test_a_secret_opens_unchanged_with_whichever_key_encrypted_it(here: Path) ->
 
 
 @pytest.mark.long
-def test_what_is_no_key_of_secrets_is_left_out_and_named(here: Path) -> None:
+def test_an_import_lists_keys_that_are_not_for_secrets_and_omits_them(here: Path) -> None:
     found = {
         path_of("hub", "org/app"): record(a_key()),
         path_of("hub", "org/app", "ssh"): record(a_key()),

@@ -67,7 +67,7 @@ class Lines:
             self.stirred.clear()
 
 
-async def test_what_comes_before_the_first_look_at_a_project_waits_for_it(
+async def test_messages_that_arrive_before_the_first_poll_of_a_project_wait_for_it(
     tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, look = asyncio.Event(), GitForge.sightings
@@ -94,7 +94,7 @@ async def test_what_comes_before_the_first_look_at_a_project_waits_for_it(
         assert ran == ["1", "2"]
 
 
-async def test_lost_places_are_free_again_and_what_is_stopped_starts_nothing(
+async def test_slots_of_lost_occasions_become_free_and_a_paused_or_discarding_tenant_starts_nothing(
     tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "LOOK_S", 0.05)

@@ -147,7 +147,7 @@ async def test_pipelines_and_queues_that_cannot_be_closed_or_opened_are_reported
         assert answer.status_code == 401
 
 
-async def test_what_is_being_pushed_lands_before_the_answer_and_nothing_after_it(
+async def test_closing_waits_for_a_push_in_progress_and_nothing_lands_afterwards(
     client: Client, running: Gate, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on, real = asyncio.Event(), asyncio.Event(), GitEngine.do
@@ -212,7 +212,7 @@ async def test_a_damaged_record_closes_everything_until_it_is_opened_anew(
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
-async def test_what_happens_waits_while_it_is_paused(client: Client, running: Gate, repositories: Repositories) -> None:
+async def test_events_wait_while_a_tenant_is_paused(client: Client, running: Gate, repositories: Repositories) -> None:
     assert await client.asks("state", {"trigger_queue_paused": True, "reason": "moving house"}) is None
     state = (await client.status())["state"]
     assert (state["trigger_queue_paused"], state["reason"], state["info"]) == (True, "moving house", None)
@@ -230,7 +230,7 @@ async def test_what_happens_waits_while_it_is_paused(client: Client, running: Ga
     assert (await running.history.result_of("one", "check")).result == "SUCCESS"
 
 
-async def test_what_happens_is_forgotten_while_it_is_discarded(
+async def test_events_are_dropped_while_a_tenant_discards_them(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:
     await client.asks("state", {"trigger_queue_discarding": True})

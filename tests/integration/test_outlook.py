@@ -50,7 +50,7 @@ def gated(description: dict[str, Any]) -> dict[str, Any] | None:
 
 
 @pytest.mark.long
-async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
+async def test_a_description_lists_unmet_requirements_places_and_dependencies_of_a_change(
     client: httpx.AsyncClient, running: Gate, repositories: Repositories
 ) -> None:
     running.runner.hold = asyncio.Event()
@@ -89,7 +89,7 @@ async def test_it_says_what_a_change_lacks_where_it_is_and_what_it_needs(
     assert landed["lacks"] == [] and landed["needs"][0]["state"] == "landed"
 
 
-async def test_changes_that_need_each_other_are_a_circle_and_what_they_need_is_not(
+async def test_changes_that_need_each_other_are_a_circle_without_their_other_dependencies(
     client: httpx.AsyncClient, running: Gate, repositories: Repositories
 ) -> None:
     needs = "Depends-On: git.example/code/api/master"

@@ -60,7 +60,7 @@ def test_a_change_is_proposed_again_and_withdrawn(tree: Repositories) -> None:
     assert "there is no proposal greet-the-whole-world for master" in says(withdraw)
 
 
-def test_what_to_do_next_names_the_remote_and_the_branch(tree: Repositories) -> None:
+def test_the_suggested_command_names_the_remote_and_the_branch(tree: Repositories) -> None:
     work = tree.work("code")
     run_git("remote", "rename", "origin", "upstream", at=work)
     run_git("push", "-q", "upstream", "HEAD:refs/heads/stable", at=work)
@@ -84,7 +84,7 @@ def test_the_topic_is_the_branch_or_the_given_name(tree: Repositories) -> None:
     assert refs(tree) == {"refs/for/master/ada/fix": one, "refs/for/master/other": one}
 
 
-def test_what_somebody_else_proposed_is_not_overwritten(tree: Repositories) -> None:
+def test_a_change_that_somebody_else_proposed_is_not_overwritten(tree: Repositories) -> None:
     theirs = commit(tree, "theirs", author="Grace <grace@example.org>")
     run_git("push", "-q", "origin", f"{theirs}:refs/for/master/one", at=tree.work("code"))
     run_git("reset", "-q", "--hard", "HEAD~1", at=tree.work("code"))

@@ -111,7 +111,9 @@ class Faltering:
 
 
 @pytest.mark.long
-async def test_what_was_posted_and_not_acknowledged_is_there_once(tmp_path: Path, repositories: Repositories) -> None:
+async def test_an_event_whose_post_was_not_acknowledged_is_posted_once(
+    tmp_path: Path, repositories: Repositories
+) -> None:
     board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
     async with (
         serving(board) as url,

@@ -149,7 +149,7 @@ async def test_a_queue_keeps_no_message_beyond_its_age_however_long_that_one_wou
 
 
 @pytest.mark.long
-async def test_an_age_that_is_lowered_counts_for_what_is_there_too(server: Server) -> None:
+async def test_a_lowered_age_limit_also_applies_to_existing_messages(server: Server) -> None:
     await server.queue(partitions="2")
     old = (await server.post(*(f"{n}" for n in range(2_500)), ttl=86_400))["messages"][0]["key"]
     await server.post("2", partition=2, ttl=86_400)
@@ -176,7 +176,7 @@ async def test_an_age_that_is_lowered_counts_for_what_is_there_too(server: Serve
 
 
 @pytest.mark.long
-async def test_what_is_counted_is_what_is_there_whatever_is_done(server: Server) -> None:
+async def test_the_counters_agree_with_the_messages_after_any_operations(server: Server) -> None:
     await server.queue(partitions="2")
     chance, ids = random.Random(5), list[str]()
     for _ in range(60):

@@ -61,7 +61,7 @@ async def server(database_url: str) -> AsyncIterator[Server]:
         await found.ask("DELETE", "/later")
 
 
-async def test_what_is_due_later_is_overtaken_and_comes_in_the_order_of_its_time(server: Server) -> None:
+async def test_delayed_messages_are_overtaken_and_arrive_in_the_order_of_their_times(server: Server) -> None:
     await server.post("third", delay=90)
     await server.post("second", delay=60)
     await server.post("second too", delay=60.0)
@@ -112,7 +112,7 @@ async def test_a_message_is_withdrawn_until_it_is_delivered(server: Server) -> N
     assert (await server.ask("DELETE", f"/later/delayed/1:{answer['key']}"))["withdrawn"] == 0
 
 
-async def test_a_server_that_was_away_delivers_what_has_come_due(database_url: str, server: Server) -> None:
+async def test_a_server_delivers_messages_that_became_due_while_it_was_down(database_url: str, server: Server) -> None:
     await server.post("in an hour", delay=3600)
     await server.post("in a minute", deliver_at=(datetime.now(UTC) + timedelta(minutes=1)).isoformat())
     async with served(database_url) as other:
@@ -146,7 +146,7 @@ async def test_a_post_that_is_repeated_is_one_message(server: Server) -> None:
     assert await server.delayed() == [("x", False)]
 
 
-async def test_a_worker_over_http_waits_for_what_is_due(database_url: str) -> None:
+async def test_a_worker_over_http_waits_for_delayed_messages(database_url: str) -> None:
     async with served(database_url, upkeep=True) as server:
         await server.ask("POST", "", 201, data={"queue_name": "later"})
         await server.post("soon", delay=0.3)

@@ -165,7 +165,7 @@ async def test_the_text_of_an_error_is_stored_whatever_it_contains(talk: Talk) -
     assert (letter.attempts, letter.error) == (2, "b?c")
 
 
-async def test_what_waits_is_woken_by_a_post(talk: Talk) -> None:
+async def test_a_post_wakes_waiting_requests(talk: Talk) -> None:
     await talk.queue()
     taking = asyncio.ensure_future(talk.ask("POST", "/q/lease?wait=30"))
     (a,) = await talk.post("a")
@@ -208,7 +208,7 @@ async def test_invalid_outcomes_are_refused_and_nothing_is_written(talk: Talk, o
     assert await talk.fetch(lease) == [("a", 1), ("b", 1), ("c", 1)]
 
 
-async def test_what_was_not_fetched_cannot_be_done(talk: Talk) -> None:
+async def test_a_message_that_was_not_fetched_cannot_be_completed(talk: Talk) -> None:
     a, b = await talk.queue("a", "b")
     lease = await talk.take()
     await talk.tell(lease, 400, done=[a])
@@ -302,7 +302,7 @@ async def test_messages_of_one_key_are_in_one_partition(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("draft", [{"key": 7}, {"key": "x" * 201}, {"key": "a\nb"}, {"key": "a", "partition": 1}])
-async def test_what_is_no_key_is_refused(talk: Talk, draft: Any) -> None:
+async def test_an_invalid_key_is_refused(talk: Talk, draft: Any) -> None:
     await talk.queue(partitions=2)
     refused = await talk.ask("POST", "/q", 400, json={"messages": [{"body": "x", **draft}]})
     assert list(refused["error_msg"]) == ["0.key"]

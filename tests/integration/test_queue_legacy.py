@@ -65,7 +65,7 @@ async def seen(root: Path, count: int) -> list[str]:
 
 
 @pytest.mark.long
-async def test_the_tree_of_the_layout_is_gone_on_from_beside_what_else_there_is(
+async def test_an_existing_tree_is_continued_next_to_entries_of_other_programs(
     tmp_path: Path, zookeeper_server: ZooKeeper
 ) -> None:
     """Write it like other programs, in a ZooKeeper that others use, too."""

@@ -122,7 +122,7 @@ async def test_two_processes_on_one_database_keep_the_order_of_ids(url: str, boa
         await other.close()
 
 
-async def test_what_one_process_posts_wakes_the_other(url: str, board: MessageBoard) -> None:
+async def test_a_post_in_one_process_wakes_the_others(url: str, board: MessageBoard) -> None:
     if not url.startswith("postgresql"):
         return
     await queue(board)
@@ -248,7 +248,7 @@ async def test_messages_are_put_got_and_deleted_by_id(board: MessageBoard) -> No
         await board.put(APP, "q", [(3, old)], "x", 60)
 
 
-async def test_a_post_comes_behind_what_was_put(board: MessageBoard) -> None:
+async def test_a_posted_message_comes_after_messages_that_were_put(board: MessageBoard) -> None:
     q = await queue(board)
     soon = make_id(ticks_of_unix_ns(board.now_ns() + 3600 * 10**9), 0, 7)
     await board.put(APP, "q", [(1, soon)], "put", 60)
@@ -256,7 +256,7 @@ async def test_a_post_comes_behind_what_was_put(board: MessageBoard) -> None:
     assert await bodies(board, q) == ["put", "posted"]
 
 
-async def test_the_backlog_counts_what_is_behind_a_position(board: MessageBoard) -> None:
+async def test_the_backlog_counts_messages_after_a_position(board: MessageBoard) -> None:
     q = await queue(board)
     posted, _ = await board.post(APP, "q", [MessageDraft(str(n)) for n in range(10)])
     behind = await board.look(
@@ -269,7 +269,7 @@ async def test_the_backlog_counts_what_is_behind_a_position(board: MessageBoard)
     assert (nothing.waiting, nothing.oldest_waiting) == (0, "")
 
 
-async def test_what_was_acknowledged_is_there_after_a_restart(url: str) -> None:
+async def test_acknowledged_messages_exist_after_a_restart(url: str) -> None:
     one = await MessageBoard.open(url)
     await queue(one)
     posted, _ = await one.post(APP, "q", [MessageDraft("kept")])

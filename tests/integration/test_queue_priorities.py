@@ -238,7 +238,7 @@ async def test_priorities_of_delayed_messages_schedules_and_bounds(server: Serve
     assert await server.board.look("any", lambda database, _: database.execute("select * from schedule_priority")) == []
 
 
-async def test_what_is_given_up_and_replayed_has_the_priority_it_had(server: Server, tmp_path: Path) -> None:
+async def test_a_replayed_dead_letter_keeps_its_priority(server: Server, tmp_path: Path) -> None:
     await server.post("bad", priority="low", key="k")
     lease = (await server.ask("POST", "/q/lease", json={}))["lease"]["lease"]
     (one,) = (await server.ask("GET", f"/q/lease/{lease}"))["messages"]

@@ -89,7 +89,7 @@ async def test_times_that_passed_without_a_server(
         assert len(await other.bodies()) == len(posted) + (2 if missed == "skip" else 1)
 
 
-async def test_what_was_missed_long_ago_is_passed_over(server: Server) -> None:
+async def test_times_of_a_schedule_missed_long_ago_are_skipped(server: Server) -> None:
     await server.ask("PUT", "/q/schedules/daily", json={"cron": "0 6 * * *", "body": "{time}", "missed": "all"})
     await server.at(days=400)
     assert len(await server.bodies()) == 7

@@ -188,7 +188,7 @@ async def events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, str
             data = value
 
 
-async def test_a_stream_has_what_was_and_what_comes_and_goes_on_where_it_broke(api: Api) -> None:
+async def test_a_stream_delivers_past_and_new_messages_and_resumes_where_it_broke(api: Api) -> None:
     await api.queue()
     await api.post("a")
     async with asyncio.timeout(DEADLINE_S):
@@ -298,7 +298,7 @@ BAD_REQUESTS = [
 ]
 
 
-async def test_what_is_wrong_is_named_and_nothing_is_stored(api: Api) -> None:
+async def test_an_error_names_the_invalid_field_and_nothing_is_stored(api: Api) -> None:
     await api.queue(partitions=2)
     for method, path, more, field in BAD_REQUESTS:
         status, answer = await api.ask(method, path, **more)
@@ -306,7 +306,7 @@ async def test_what_is_wrong_is_named_and_nothing_is_stored(api: Api) -> None:
     assert await api.bodies("?partitions=1,2") == []
 
 
-async def test_what_is_not_there_is_404(api: Api) -> None:
+async def test_missing_applications_queues_and_messages_return_404(api: Api) -> None:
     for method, path in (
         ("GET", "/v1/nobody"),
         ("POST", "/v1/nobody"),

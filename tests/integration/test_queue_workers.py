@@ -144,7 +144,7 @@ async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(han
     assert sorted(q for record in records for q in record.queues) == sorted(map(str, after))
 
 
-async def test_after_a_crash_only_what_was_in_flight_runs_again(hands: QueueHarness) -> None:
+async def test_after_a_crash_only_messages_in_progress_run_again(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", *map(str, range(50)))
     seen: list[tuple[str, int]] = []
@@ -675,7 +675,7 @@ async def test_paused_resumed_and_sent_back(hands: QueueHarness) -> None:
         await steer(store, hands.app, QueuePartition("unknown"), paused=True)
 
 
-async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(hands: QueueHarness) -> None:
+async def test_queues_have_their_own_jobs_and_workers_take_only_their_queues(hands: QueueHarness) -> None:
     for name in ("orders-1", "orders-2", "mail"):
         await hands.source.create(name)
         await hands.post(name, name)
@@ -687,7 +687,7 @@ async def test_queues_have_jobs_of_their_own_and_workers_take_what_they_are_for(
     assert one.sharing and two.sharing and [str(r.partition) for r in two.sharing.owned()] == ["mail"]
 
 
-async def test_lag_and_what_waits_are_measured(hands: QueueHarness) -> None:
+async def test_lag_and_waiting_messages_are_measured(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "a", "b", "c")
 

@@ -31,7 +31,7 @@ def configured(repositories: Repositories, config: str) -> None:
     run_git("push", "-q", "origin", "HEAD:master", at=repositories.work("config"))
 
 
-async def test_a_reset_because_of_another_repository_changes_nothing_for_what_does_not_use_it(
+async def test_a_reset_because_of_another_repository_does_not_affect_jobs_that_do_not_use_it(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     configured(repositories, REUSING)
@@ -71,7 +71,7 @@ async def test_a_reset_because_of_another_repository_changes_nothing_for_what_do
     history.close()
 
 
-async def test_what_runs_when_another_repository_fails_runs_on_and_lands(
+async def test_a_build_that_runs_when_another_repository_fails_continues_and_its_change_lands(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     configured(repositories, REUSING)

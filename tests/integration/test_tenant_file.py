@@ -86,7 +86,7 @@ async def test_a_project_comes_and_goes(running: Gate, repositories: Repositorie
     assert not [spec for spec in running.runner.ran if spec.change.topic == "three"]
 
 
-async def test_what_is_tested_of_a_project_that_goes_leaves_the_queue(
+async def test_changes_of_a_removed_project_leave_the_queue(
     running: Gate, repositories: Repositories, file: File
 ) -> None:
     running.runner.hold = asyncio.Event()

@@ -42,7 +42,7 @@ def attempt(repositories: Repositories, *arguments: str, project: str = "code/ap
 
 
 @pytest.mark.long
-def test_a_job_sees_what_is_not_committed_and_leaves_the_work_tree_alone(repositories: Repositories) -> None:
+def test_a_job_sees_uncommitted_files_and_leaves_the_work_tree_unchanged(repositories: Repositories) -> None:
     work = repositories.work("code/api")
     (work / "hello").write_text("hi, all\n")
     (work / "left.o").write_text("ignored")
@@ -87,7 +87,7 @@ def test_a_job_that_is_only_in_the_work_tree(repositories: Repositories) -> None
 
 
 @pytest.mark.long
-def test_what_a_job_before_it_would_return_can_be_given(repositories: Repositories) -> None:
+def test_the_data_of_an_earlier_job_can_be_supplied(repositories: Repositories) -> None:
     text = """
 - job: {name: later, parent: base, run: later, dependencies: unit}
 - project:

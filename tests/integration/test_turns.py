@@ -43,7 +43,7 @@ async def _nothing() -> Any:
     return {"type": "http.request"}
 
 
-def test_within_their_share_nobody_waits_and_what_it_costs_is_observed() -> None:
+def test_peers_within_their_share_do_not_wait_and_their_cost_is_observed() -> None:
     observed: list[float] = []
     turns = PeerTurns(0.5, observe=observed.append)
     turns.spent(0.9 * 0.5 * BURST_S)

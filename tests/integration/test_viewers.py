@@ -136,7 +136,7 @@ async def seen() -> AsyncIterator[Seen]:
 
 
 @pytest.mark.long
-async def test_each_page_shows_what_there_is_whenever_it_comes_and_however_it_reads(seen: Seen) -> None:
+async def test_each_viewer_sees_the_current_state_whenever_it_connects_and_however_slowly_it_reads(seen: Seen) -> None:
     chance = random.Random(7)
     pages, items = [seen.comes()], dict[str, bytes]()
     for number in range(1, 60):
@@ -354,7 +354,7 @@ async def test_a_person_who_acts_sees_the_result_although_viewers_used_up_the_ti
 
 
 @pytest.mark.long
-async def test_what_members_were_shown_is_not_shown_to_strangers(tmp_path: Path) -> None:
+async def test_content_shown_to_members_is_not_shown_to_strangers(tmp_path: Path) -> None:
     closed = TENANTS + "    access-rules: [members]\n"
     rule = "- authorization-rule: {name: members, conditions: [{groups: members}]}\n"
     async with (
@@ -393,7 +393,7 @@ async def test_events_are_also_served_over_tls(tmp_path: Path) -> None:
         await serving
 
 
-def test_what_newcomers_are_shown_says_what_time_it_is() -> None:
+def test_the_first_event_of_a_stream_contains_the_current_time() -> None:
     clock = [100.0]
     scene = Scene(lambda: clock[0])
     assert scene.update(5_000, b"{}", {b'"a"': b"1"}) and not scene.update(6_000, b"{}", {b'"a"': b"1"})

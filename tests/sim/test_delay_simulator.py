@@ -32,7 +32,7 @@ def place() -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_what_is_put_off_comes_when_it_is_due_and_in_order(place: Path) -> None:
+def test_delayed_messages_come_when_they_are_due_and_in_order(place: Path) -> None:
     held_up = 0
     for seed in range(SEEDS):
         simulation = DelaySimulation(seed, place)

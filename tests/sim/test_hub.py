@@ -93,7 +93,7 @@ def known_events_are_sent_again(patch: pytest.MonkeyPatch) -> None:
         (known_events_are_sent_again, range(34, 60)),
     ],
 )
-def test_what_is_broken_is_seen(
+def test_the_simulation_detects_broken_code(
     mutant: Callable[[pytest.MonkeyPatch], None], seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     HubSimulation(0).run()

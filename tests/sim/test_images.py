@@ -65,7 +65,7 @@ class HoardingKeeper(ImageKeeper):
 
 
 @pytest.mark.mutant
-def test_a_keeper_that_takes_away_what_is_used_is_found() -> None:
+def test_the_simulation_detects_a_keeper_that_deletes_images_in_use() -> None:
     assert is_found(CarelessKeeper)
 
 

@@ -19,7 +19,7 @@ SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 50))
 
 
 @pytest.mark.long
-def test_nobody_is_given_what_somebody_has_or_more_than_a_quota() -> None:
+def test_no_lease_takes_a_leased_object_or_exceeds_a_quota() -> None:
     runs = [LeasingSimulation(seed) for seed in SEEDS]
     for run in runs:
         run.run()

@@ -98,7 +98,7 @@ def test_a_launcher_that_does_not_learn_keys_is_found(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.mutant
-def test_a_launcher_that_forgets_what_is_in_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_detects_a_launcher_that_forgets_failed_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     """It deletes the record without a request to the cloud, and nobody removes the machine."""
 
     async def remove(self: Life, account: CloudAccount, node: MadeNode) -> float:

@@ -81,7 +81,7 @@ def answers_are_sent_once_the_item_is_gone(patch: pytest.MonkeyPatch) -> None:
         (answers_are_sent_once_the_item_is_gone, range(380, 460)),
     ],
 )
-def test_what_is_broken_is_seen(
+def test_the_simulation_detects_broken_code(
     mutant: Callable[[pytest.MonkeyPatch], None], seeds: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare()

@@ -28,7 +28,7 @@ def state(office: Office, tenant: str, pipeline: str) -> State:
     return loaded.state
 
 
-def test_what_it_left_is_read_as_it_was_meant() -> None:
+def test_state_of_the_last_release_keeps_its_meaning() -> None:
     office = read(RELEASE)
     gate = state(office, "t", "gate")
     shared, apart = gate.queues
@@ -50,7 +50,7 @@ def test_what_it_left_is_read_as_it_was_meant() -> None:
     assert [item.change.topic for _, item in state(office, "v", "gate").items()] == ["elsewhere"]
 
 
-def test_what_runs_for_a_change_that_has_landed_is_not_taken_for_one_that_has_not() -> None:
+def test_an_item_whose_change_has_landed_in_the_last_release_still_counts_as_landed() -> None:
     _, apart = state(read(RELEASE), "t", "gate").queues
     (epilogue,) = apart.items
     assert epilogue.change.topic == "landed" and epilogue.epilogue

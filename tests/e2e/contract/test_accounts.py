@@ -55,7 +55,7 @@ FINDS = """
 
 
 @pytest.mark.long
-async def test_what_a_playbook_leaves_on_a_machine(stage: Stage) -> None:
+async def test_files_and_processes_that_a_playbook_leaves_on_a_machine(stage: Stage) -> None:
     """On a separate machine all of it stays; elsewhere only files in the home do."""
     await stage.build(run=(stage.book("leaves.yaml", LEAVES), stage.book("finds.yaml", FINDS)))
     there = ("in tmp", "runs on") if stage.is_far else ("not in tmp", "ended")

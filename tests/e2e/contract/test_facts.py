@@ -78,7 +78,7 @@ async def test_a_fact_that_contains_a_secret_is_for_playbooks_that_have_it(tmp_p
 
 
 @pytest.mark.long
-async def test_what_the_job_says_is_above_a_fact_of_less_trusted_playbooks(tmp_path: Path) -> None:
+async def test_variables_of_the_job_override_facts_of_less_trusted_playbooks(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     says: dict[str, Any] = {"vars": {"where": "archive"}, "host_vars": {"one": {"port": 1}}}
     sets = "- hosts: all\n  gather_facts: false\n  tasks: [{set_fact: {where: x, port: 2, free: 3, cacheable: true}}]\n"

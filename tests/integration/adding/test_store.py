@@ -70,7 +70,7 @@ def named(root: Path, url: str) -> Settings:
     return read(root / "headgate.conf", {})
 
 
-async def test_its_url_opens_it_and_what_was_there_is_there_again(tmp_path: Path, row: None) -> None:
+async def test_a_store_is_opened_by_its_url_and_keeps_its_entries(tmp_path: Path, row: None) -> None:
     url = f"slate://{tmp_path}/slate"
     first = await open_store(named(tmp_path, url))
     written = await first.commit([], [Put("/a/b", b"1"), Append("/q", b"2")])

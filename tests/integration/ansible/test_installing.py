@@ -45,7 +45,7 @@ def installed_output(environments: Environments, house: Wheelhouse, version: str
 
 
 @pytest.mark.long
-def test_of_two_at_once_one_installs_what_runs_and_is_renewed_when_nobody_uses_it(
+def test_of_two_concurrent_installations_one_installs_a_working_version_which_is_renewed_when_unused(
     here: Environments, house: Wheelhouse
 ) -> None:
     received = list[list[str]]()
@@ -133,7 +133,7 @@ def silent_index() -> Iterator[tuple[str, socket.socket, ExitStack]]:
 
 
 @pytest.mark.long
-def test_a_killed_installation_is_not_used_and_whoever_comes_next_waits_for_what_it_left_running(
+def test_a_killed_installation_is_not_used_and_the_next_one_waits_for_its_processes(
     here: Environments, house: Wheelhouse
 ) -> None:
     words = [sys.executable, "-m", "headgate.adapters.ansible.install", *map(str, here.places), "9"]

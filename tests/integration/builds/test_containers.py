@@ -89,7 +89,7 @@ async def test_a_program_runs_in_the_image_that_its_job_names(place: Path, tmp_p
 
 
 @pytest.mark.long
-async def test_what_an_image_says_beside_its_files_decides_nothing(
+async def test_settings_of_an_image_other_than_its_environment_have_no_effect(
     place: Path, tmp_path: Path, registry: ImageRegistry
 ) -> None:
     settings = {"Entrypoint": ["/bin/echo"], "Cmd": ["no"], "User": "1000:1000", "WorkingDir": "/elsewhere"}
@@ -145,7 +145,7 @@ async def test_limits_apply_in_containers_and_nothing_is_left(place: Path, tmp_p
 
 
 @pytest.mark.long
-async def test_what_a_killed_supervisor_leaves_is_swept(place: Path, tmp_path: Path, tools: str) -> None:
+async def test_mounts_and_processes_of_a_killed_supervisor_are_removed(place: Path, tmp_path: Path, tools: str) -> None:
     bench = Bench(tmp_path, "container", images=ImageSupply(place / "kept", LOOPBACK, 10**9))
     build = bench.start(run=(bench.script("run", "touch /made; echo UP; sleep 600"),), image=tools)
     await bench.says("| UP")

@@ -213,7 +213,7 @@ async def test_a_line_without_end_is_broken(tmp_path: Path) -> None:
     assert max(len(line) for line in bench.log.splitlines()) < 70_000 and bench.log.count("x") >= 200_000
 
 
-async def test_what_a_killed_executor_left_is_swept(tmp_path: Path) -> None:
+async def test_directories_and_processes_of_a_killed_executor_are_removed(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     left = bench.runner.root / "left-from-before"
     (left / "work").mkdir(parents=True)

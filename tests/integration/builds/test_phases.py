@@ -102,7 +102,7 @@ async def test_files_that_cannot_be_run_are_reported(tmp_path: Path) -> None:
         assert outcome.result == "ERROR" and why in outcome.error
 
 
-async def test_a_script_without_its_bit_is_run_by_what_its_first_line_names(tmp_path: Path) -> None:
+async def test_a_script_without_the_executable_bit_runs_with_the_interpreter_of_its_first_line(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     book = bench.script("plain", "echo ran")
     (bench.source / "plain").chmod(0o644)

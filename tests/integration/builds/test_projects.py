@@ -64,7 +64,7 @@ async def test_projects_of_changes_are_there_as_far_as_the_job_wants_them(
     assert set(variables["projects"]) == wanted and variables["project"]["canonical_name"] == OURS
 
 
-async def test_a_job_with_reuse_is_given_what_it_names_and_nothing_of_what_is_ahead(tmp_path: Path) -> None:
+async def test_a_job_with_reuse_receives_only_the_repositories_that_it_names(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     outcome = await built(bench, run=(bench.script("run", LISTS),), reuse=True)
     assert outcome.result == "SUCCESS" and outcome.narrow and there(bench) == {OURS, NEEDED}

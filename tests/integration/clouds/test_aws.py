@@ -54,7 +54,7 @@ def instances(ground: AwsGround, wanted: MachineSpec) -> list[Any]:
 
 
 @pytest.mark.long
-async def test_a_node_has_what_its_label_and_flavor_say(ground: AwsGround, driver: Aws) -> None:
+async def test_a_node_has_the_attributes_of_its_label_and_flavor(ground: AwsGround, driver: Aws) -> None:
     backend = ground.backend
     subnet = next(iter(next(iter(backend.subnets.values())).values()))
     group = backend.create_security_group("of-nodes", "n", vpc_id=subnet.vpc_id)

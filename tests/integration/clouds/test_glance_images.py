@@ -67,7 +67,7 @@ async def sent(images: GlanceImages, one: WantedImage, file: Path) -> Sent:
                 await asyncio.wait(images.under_way)
 
 
-async def test_an_image_is_private_has_our_tags_and_is_what_was_sent(
+async def test_an_uploaded_image_is_private_tagged_and_unaltered(
     images: GlanceImages, glance: Glance, file: Path
 ) -> None:
     one = wanted(team="blue")

@@ -82,7 +82,7 @@ async def test_names_are_resolved_and_nova_gets_the_settings_of_the_label(
         ({"key-name": "no-such-key"}, {}, {}, "no-such-key|key_name"),
     ],
 )
-async def test_what_is_not_there_fails_in_words(
+async def test_a_missing_resource_fails_with_a_clear_message(
     ground: OpenStackGround, driver: Machines, label: dict[str, Any], image: dict[str, Any], flavor: Any, message: str
 ) -> None:
     wanted = ground.wanted(node(), label, image)

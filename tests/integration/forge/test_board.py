@@ -205,7 +205,7 @@ async def test_a_push_at_the_moment_of_the_merge_is_an_alarm(tmp_path: Path) -> 
         assert shown.project == f"gate: {pull.key}" and "the tree of master differs from the tested one" in shown.text
 
 
-async def test_a_push_past_the_gate_has_what_is_there_tested_again(tmp_path: Path) -> None:
+async def test_a_push_past_the_gate_causes_items_to_be_tested_again(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         pull = await here.proposed("Add a thing", {"thing": "1\n"})
         await here.checked(pull)

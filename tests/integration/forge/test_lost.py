@@ -99,7 +99,7 @@ async def place(
 
 @pytest.mark.long
 @pytest.mark.sampled(2)
-async def test_what_is_lost_before_the_start_in_a_gap_and_at_any_time_is_found(place: Place) -> None:
+async def test_events_whose_deliveries_are_lost_are_found_before_the_start_in_a_gap_and_later(place: Place) -> None:
     here = place.here
     if place.prefix == "github":
         here.bob, here.boss = here.hub.person("carl", acme__rocket="admin"), here.bob

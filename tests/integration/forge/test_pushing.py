@@ -91,7 +91,9 @@ async def test_a_push_that_the_forge_does_not_see_is_reported_after_a_wait(
 
 
 @pytest.mark.long
-async def test_where_nobody_may_comment_what_it_cannot_see_is_closed_all_the_same(tmp_path: Path) -> None:
+async def test_a_landed_change_that_the_forge_does_not_recognise_is_closed_even_without_a_comment(
+    tmp_path: Path,
+) -> None:
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)
         here.board.mute = "the conversation is locked"
@@ -102,7 +104,7 @@ async def test_where_nobody_may_comment_what_it_cannot_see_is_closed_all_the_sam
 
 
 @pytest.mark.long
-async def test_what_was_closed_as_landed_and_is_opened_again_lands_nothing(tmp_path: Path) -> None:
+async def test_a_landed_change_that_is_reopened_does_not_land_again(tmp_path: Path) -> None:
     """Its commits are not on the branch, so only our records say that it has landed."""
     async with town(tmp_path, lands="push", config=SQUASHING) as here:
         pull = await held(here)

@@ -36,7 +36,7 @@ async def browser(host: Host) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-async def test_what_people_write_is_only_text_there(venue: Hosted) -> None:
+async def test_text_that_people_write_appears_only_as_text(venue: Hosted) -> None:
     host = venue.host
     path = await host.propose("ada", PROJECT, "evil", {"a": "1\n"}, EVIL, f"{EVIL} javascript:alert(1)")
     await host.actions.comment(path, "cleo", f"<script>alert(1)</script> **bold {EVIL}** http://127.0.0.1/a?b=1&c='x'")

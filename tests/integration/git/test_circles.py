@@ -130,7 +130,7 @@ async def test_of_several_the_later_ones_are_tried_before_the_first(two: Reposit
     assert answer.moved and two.head("code") == before, "the other branch is not where it was"
 
 
-async def test_a_trial_changes_nothing_and_a_step_lands_what_is_its_own(two: Repositories) -> None:
+async def test_a_trial_push_changes_nothing_and_a_step_lands_only_its_own_repository(two: Repositories) -> None:
     found = await circle(two, ("code", "master", "one"), ("lib", "master", "two"))
     before = two.head("lib")
     assert (await found.lands(found.request("code", later=["lib"]))).ok
@@ -170,7 +170,7 @@ async def test_the_rest_of_a_circle_is_given_up_when_its_approval_is_withdrawn(t
     assert found.has_landed("code"), "no branch is moved back"
 
 
-async def test_a_note_on_what_has_landed_goes_on_to_say_so(two: Repositories) -> None:
+async def test_a_later_note_on_a_landed_commit_still_says_that_it_has_landed(two: Repositories) -> None:
     found = await circle(two, ("code", "master", "one"), ("lib", "master", "two"))
     assert (await found.lands(found.request("code", later=["lib"]))).ok
     one = found.changes[0]

@@ -57,7 +57,7 @@ def test_the_hook_admits_refs_that_headgate_accepts_and_their_deletion(work: Pat
 
 
 @pytest.mark.parametrize("notes", ["headgate", "headgate-review"])
-def test_what_would_keep_notes_from_being_written_is_refused_and_may_go(
+def test_refs_that_would_block_notes_are_refused_and_can_be_deleted(
     work: Path, repositories: Repositories, notes: str
 ) -> None:
     ref = f"refs/notes/{notes}/x"
@@ -76,13 +76,13 @@ def test_refs_that_would_block_others_are_refused_with_a_reason(work: Path, name
 
 
 @pytest.mark.parametrize("what", ["HEAD^{tree}", "HEAD:a", "v1"])
-def test_what_is_no_commit_is_refused(work: Path, what: str) -> None:
+def test_a_proposal_that_is_not_a_commit_is_refused(work: Path, what: str) -> None:
     run_git("tag", "-a", "-m", "one", "v1", at=work)
     with pytest.raises(RuntimeError, match="push a commit"):
         run_git("push", "-q", "origin", f"{what}:refs/for/master/one", at=work)
 
 
-def test_headgate_takes_what_the_hook_lets_in() -> None:
+def test_headgate_accepts_every_name_that_the_hook_accepts() -> None:
     names = Names([TenantProject(PROJECT, "code", "local", False)])
     names.saw(PROJECT, ["refs/heads/master", "refs/heads/stable/1.0"])
     assert not [name for name in TAKEN if names.misfit(PROJECT, name)]
@@ -104,7 +104,7 @@ def test_the_command_prints_the_hook_as_a_valid_script() -> None:
     assert subprocess.run(["sh", "-n"], input=result.output, text=True, check=False).returncode == 0
 
 
-def test_the_rules_for_gitolite_refuse_what_blocks_others() -> None:
+def test_the_rules_for_gitolite_refuse_refs_that_block_others() -> None:
     """gitolite anchors the pattern of a rule at the beginning of the ref."""
     rules = re.findall(r"^ +- +(refs/\S+) += @all$", PAGE.read_text(), re.MULTILINE)
     assert rules

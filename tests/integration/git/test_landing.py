@@ -124,7 +124,7 @@ async def test_a_branch_that_is_pushed_to_during_the_push_is_not_overwritten(rep
 
 
 @pytest.mark.parametrize("what", ["withdrawn", "replaced"])
-async def test_what_is_no_longer_proposed_does_not_land(repositories: Repositories, what: str) -> None:
+async def test_a_withdrawn_or_replaced_change_does_not_land(repositories: Repositories, what: str) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git = engine(repositories)
     state = await state_of(git, item(commit, "one"))
@@ -142,7 +142,7 @@ APPROVED = "refs/approved/master/one"
 
 
 @pytest.mark.parametrize("how", ["withdrawn", "of another commit", "never given"])
-async def test_what_is_no_longer_approved_does_not_land(repositories: Repositories, how: str) -> None:
+async def test_a_change_without_a_current_approval_does_not_land(repositories: Repositories, how: str) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     hub = repositories.hub / "code"
     if how != "never given":
@@ -162,7 +162,7 @@ async def test_what_is_no_longer_approved_does_not_land(repositories: Repositori
 
 @pytest.mark.parametrize("deletes", ["allowed", "denied"])
 @pytest.mark.parametrize("what", [APPROVED, "refs/for/master/one"])
-async def test_the_server_itself_refuses_what_is_withdrawn_during_the_push(
+async def test_the_server_itself_refuses_a_change_that_is_withdrawn_during_the_push(
     repositories: Repositories, what: str, deletes: str
 ) -> None:
     """The ref disappears once the push has begun, so that only the server can know. On a server that lets nobody
@@ -201,7 +201,7 @@ async def test_a_refused_push_gives_the_servers_reason(repositories: Repositorie
 
 @pytest.mark.parametrize("atomic", [True, False])
 @pytest.mark.parametrize("refused", ["refs/for", "refs/approved", "refs/notes"])
-async def test_a_remote_that_refuses_what_follows_a_landing_lands_all_the_same(
+async def test_a_change_lands_even_if_the_server_refuses_to_delete_its_refs(
     repositories: Repositories, refused: str, atomic: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     if not atomic:
@@ -231,7 +231,7 @@ async def test_a_repository_that_is_away_is_waited_for(repositories: Repositorie
     assert (await git.do(request)) == LandAnswer("b", True)
 
 
-async def test_of_a_closed_queue_only_what_was_pushed_before_has_landed(repositories: Repositories) -> None:
+async def test_nothing_lands_from_a_closed_queue_except_a_push_sent_before(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git, before = engine(repositories), repositories.head("code")
     state = await state_of(git, item(commit, "one"))

@@ -87,7 +87,7 @@ async def test_credentials_of_the_user_reach_remotes_only(monkeypatch: pytest.Mo
     assert await git(*command, at=tmp_path, ok=(0, 1)) == (1, "")
 
 
-async def test_a_checkout_has_what_the_chain_makes(repositories: Repositories) -> None:
+async def test_a_checkout_contains_the_merged_chain(repositories: Repositories) -> None:
     one = repositories.propose("code", "one", {"a": edited(l1="one")})
     two = repositories.propose("code", "two", {"a": edited(l9="two")})
     state = await state_of(engine(repositories, "x"), item(one, "one"), item(two, "two"))
@@ -113,7 +113,7 @@ async def test_files_in_conflict_are_named_as_people_wrote_them(repositories: Re
         assert shown in answer.error
 
 
-async def test_every_kind_of_conflict_says_what_it_is(repositories: Repositories) -> None:
+async def test_every_kind_of_conflict_is_described(repositories: Repositories) -> None:
     work = begin(repositories)
     (work / "a").unlink()
     (work / "a").symlink_to("b")
@@ -157,9 +157,7 @@ async def test_any_content_of_a_commit_survives_merging(repositories: Repositori
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_merge_commit_among_those_of_a_change_keeps_what_was_made_in_it(
-    repositories: Repositories, mode: str
-) -> None:
+async def test_a_merge_commit_of_a_change_keeps_edits_made_in_the_merge(repositories: Repositories, mode: str) -> None:
     work = begin(repositories)
     repositories.write("code", {"side": "side\n", "a": edited(l1="side")})
     run_git("commit", "-q", "-m", "side", at=work)

@@ -23,7 +23,7 @@ def bound(repositories: Repositories) -> Repositories:
     return repositories
 
 
-async def test_what_people_say_is_seen(bound: Repositories) -> None:
+async def test_approvals_and_vetoes_of_people_are_seen(bound: Repositories) -> None:
     commit = proposed(bound, "ada")
     async with watching(bound) as watch:
         await watch.until(EventKind.PROPOSED)

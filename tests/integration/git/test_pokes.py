@@ -40,7 +40,7 @@ def far(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.long
-async def test_what_is_hinted_at_is_seen_without_waiting_for_the_poll(
+async def test_a_poke_causes_an_immediate_poll(
     repositories: Repositories, far: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = counted_git(tmp_path / "counted", monkeypatch)
@@ -187,7 +187,7 @@ def test_only_who_may_push_reads_the_hook(
     assert hook_file.stat().st_mode & 0o777 == 0o500, "no group at all, rather than another one"
 
 
-def test_nothing_in_a_repository_chooses_what_is_written_or_run(
+def test_files_in_a_repository_do_not_affect_the_installation_of_hooks(
     repositories: Repositories, tmp_path: Path, listener: PokeListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, evil = repositories.hub / "code", tmp_path / "evil"

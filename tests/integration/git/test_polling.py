@@ -53,7 +53,7 @@ async def test_remote_repositories_are_polled_as_often_as_the_setting_says(
         assert (await seen.until(EventKind.REF_UPDATED)).commit == repositories.head("code")
 
 
-async def test_what_was_pushed_while_nobody_looked_is_found(repositories: Repositories) -> None:
+async def test_changes_pushed_while_nobody_polled_are_found(repositories: Repositories) -> None:
     repositories.propose("code", "one", {"c": "x\n"})
     repositories.approve("code", "one")
     async with watching(repositories) as seen:
@@ -104,7 +104,7 @@ async def test_a_landed_change_is_seen_to_have_landed_whatever_its_mode(reposito
     assert EventKind.ABANDONED not in {event.kind for event in seen.events}
 
 
-async def test_what_has_landed_is_not_proposed_again_though_its_ref_stays(repositories: Repositories) -> None:
+async def test_a_landed_change_whose_ref_stays_is_not_proposed_again(repositories: Repositories) -> None:
     hook = repositories.hub / "code/hooks/update"
     hook.write_text('#!/bin/sh\ncase "$1 $3" in "refs/for/"*" 0000000"*) exit 1;; esac\n')
     hook.chmod(0o755)
@@ -199,7 +199,7 @@ async def test_a_topic_for_no_branch_is_reported(repositories: Repositories) -> 
 
 
 @pytest.mark.long
-async def test_five_thousand_refs_are_seen_at_once_and_what_is_new_among_them(repositories: Repositories) -> None:
+async def test_five_thousand_refs_and_the_new_ones_among_them_are_seen_in_one_poll(repositories: Repositories) -> None:
     work, hub = repositories.work("code"), repositories.hub / "code"
     commit = run_git("rev-parse", "HEAD", at=work)
     head = repositories.propose("code", "new", {"c": "x\n"})

@@ -52,7 +52,7 @@ async def test_creating_moving_and_deleting_a_tag_each_cause_an_event(repositori
         assert (other.ref, other.tag, other.branch, other.commit) == ("refs/deploy/site", "", "", head)
 
 
-async def test_what_is_there_at_the_first_look_starts_nothing_and_what_moved_meanwhile_does(
+async def test_refs_at_the_first_poll_start_nothing_and_later_moves_do(
     repositories: Repositories,
 ) -> None:
     one = tagged(repositories, "old", "-m", "One.")
@@ -171,7 +171,9 @@ async def test_a_tag_is_on_the_branches_that_have_its_commit(repositories: Repos
     assert again.state is not None and again.state.containing == ("master", "stable"), again.error
 
 
-async def test_the_jobs_of_a_branch_run_on_what_it_came_to_although_it_moved(repositories: Repositories) -> None:
+async def test_the_jobs_of_a_branch_update_run_on_its_commit_even_if_the_branch_has_moved_on(
+    repositories: Repositories,
+) -> None:
     first, second = repositories.head("code"), push_past_the_gate(repositories, {"c": "x\n"})
     answer = await prepared(repositories, "refs/heads/master", first, ZEROS)
     assert answer.state is not None and answer.state.heads[PROJECT] == {"refs/heads/master": first}
@@ -207,7 +209,7 @@ async def test_refs_without_a_commit_or_that_cannot_be_fetched_are_reported(repo
     )
 
 
-async def test_what_is_named_by_hand_must_be_what_its_ref_has(repositories: Repositories) -> None:
+async def test_a_commit_named_by_hand_must_be_contained_in_its_ref(repositories: Repositories) -> None:
     first = repositories.head("code")
     push_past_the_gate(repositories, {"c": "x\n"})
     proposed = repositories.propose("code", "evil", {"d": "x\n"})

@@ -62,7 +62,7 @@ async def test_a_claimed_base_that_is_no_ancestor_is_ignored(repositories: Repos
         assert answer.ok, answer.error
 
 
-async def test_what_a_change_is_built_on_it_needs(repositories: Repositories) -> None:
+async def test_a_change_needs_the_changes_that_it_is_built_on(repositories: Repositories) -> None:
     repositories.propose("code", "one", {"a": "1\n"})
     on_top(repositories, "two", {"b": "1\n"})
     on_top(repositories, "three", {"c": "1\n"})
@@ -74,7 +74,9 @@ async def test_what_a_change_is_built_on_it_needs(repositories: Repositories) ->
     assert needs == {"one": (), "two": (key("one"),), "three": (key("two"),), "apart": ()}
 
 
-async def test_a_base_may_be_proposed_after_what_is_built_on_it_and_go_again(repositories: Repositories) -> None:
+async def test_a_base_may_be_proposed_after_the_change_built_on_it_and_be_withdrawn_again(
+    repositories: Repositories,
+) -> None:
     lower = repositories.propose("code", "lower", {"a": "1\n"})
     upper = on_top(repositories, "upper", {"b": "1\n"})
     repositories.abandon("code", "lower")
@@ -172,7 +174,9 @@ async def test_a_base_that_landed_as_another_commit_is_still_known(repositories:
         assert watch.known[key("upper")].change.bases == (key("lower"),)
 
 
-async def test_what_its_branch_has_is_closed_as_landed_whoever_pushed_it(repositories: Repositories) -> None:
+async def test_a_change_contained_in_its_branch_is_closed_as_landed_whoever_pushed_it(
+    repositories: Repositories,
+) -> None:
     commit = repositories.propose("code", "one", {"a": "1\n"})
     repositories.approve("code", "one")
     upper = on_top(repositories, "upper", {"b": "1\n"})

@@ -74,7 +74,7 @@ async def test_a_branch_that_moved_is_tested_again(here: Ground) -> None:
     assert not pull.merged
 
 
-async def test_what_is_moved_to_another_branch_does_not_land(here: Ground) -> None:
+async def test_a_pull_request_moved_to_another_branch_does_not_land(here: Ground) -> None:
     here.bob.push(here.repository, "release", {"a.txt": "1\n"})
     pull = opened(here)
     landing = as_tested(here, pull)
@@ -112,7 +112,7 @@ async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
     assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
-async def test_what_gitea_has_not_worked_out_is_waited_for(here: Ground) -> None:
+async def test_a_landing_waits_until_gitea_has_computed_the_merge_status(here: Ground) -> None:
     here.hub.world.mergeability_asks = 3
     pull = opened(here)
     landing = as_tested(here, pull)

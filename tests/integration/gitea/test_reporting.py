@@ -70,7 +70,7 @@ async def test_labels_and_reviews(here: Ground) -> None:
     assert sorted(here.repository.labels) == ["50%", "gated", "waits"]
 
 
-async def test_what_jobs_say_of_lines_is_one_review(here: Ground) -> None:
+async def test_line_comments_of_jobs_become_one_review(here: Ground) -> None:
     pull = opened(here)
     notes = {
         "a.txt": (FileComment("Narrow", 1, "warning"), FileComment("Narrow", 1, "warning"), FileComment("Nowhere", 0)),
@@ -86,7 +86,7 @@ async def test_what_jobs_say_of_lines_is_one_review(here: Ground) -> None:
     assert len(pull.reviews) == 1 and "The jobs' comments on lines could not be posted" in pull.comments[0].body
 
 
-async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
+async def test_errors_of_the_forge_refuse_or_postpone_a_report(here: Ground) -> None:
     pull = opened(here)
     gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
     with pytest.raises(ReportRefused, match="no longer has 77"):

@@ -15,7 +15,7 @@ from headgate.testing.forges.github.mail import Delivery, Mail
 from tests.integration.gitea.ground import PROJECT, Ground, opened, watched
 
 
-async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
+async def test_a_change_that_exists_before_the_first_poll_is_found(here: Ground) -> None:
     pull = opened(here)
     here.bob.review(pull)
     async with watched(here) as gate:

@@ -170,7 +170,7 @@ async def test_calls_without_urgency_leave_a_tenth_of_the_budget(ground: Ground)
     assert (await client.get(key, ROCKET)).status == 200
 
 
-async def test_two_processes_learn_of_each_other_from_what_github_says(ground: Ground) -> None:
+async def test_two_processes_learn_of_each_others_calls_from_the_answers_of_github(ground: Ground) -> None:
     one, tokens = ground.client()
     other, others = ground.client()
     mine, theirs = await tokens.of("acme/rocket"), await others.of("acme/rocket")

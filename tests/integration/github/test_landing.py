@@ -107,7 +107,7 @@ async def test_an_answer_that_never_comes_is_no_answer(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_what_github_has_not_worked_out_is_waited_for(here: Ground) -> None:
+async def test_a_landing_waits_until_github_has_computed_the_merge_status(here: Ground) -> None:
     here.hub.world.mergeability_asks = 2
     pull = opened(here)
     landing = as_tested(here, pull)
@@ -146,7 +146,7 @@ async def test_an_app_that_was_removed_lands_nothing(here: Ground) -> None:
     assert isinstance(done, NotLanded) and "is not installed" in done.why
 
 
-async def test_what_a_push_has_landed_is_closed_where_it_is_not_seen(here: Ground) -> None:
+async def test_a_pushed_change_that_github_does_not_recognise_is_closed(here: Ground) -> None:
     pull = opened(here)
     change = as_tested(here, pull)[1].change
     await here.forge.conclude(change, "c" * 40)

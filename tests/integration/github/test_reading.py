@@ -49,7 +49,7 @@ async def test_a_head_that_moves_between_two_pages_is_read_from_its_first_page(
     assert (found.head, found.unresolved, len(found.reports)) == (pull.head_sha, 1, 101)
 
 
-async def test_a_head_that_moves_each_time_is_not_taken_for_what_was_read(
+async def test_a_pull_request_whose_head_moves_during_every_read_is_rejected(
     here: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pull = opened(here)

@@ -153,7 +153,7 @@ async def test_without_an_app_there_are_no_check_runs_but_a_warning(here: Ground
     assert "check runs need an app: set app_id and app_key" in pull.comments[0].body
 
 
-async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
+async def test_errors_of_the_forge_refuse_or_postpone_a_report(here: Ground) -> None:
     pull = opened(here)
     gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
     with pytest.raises(ReportRefused, match="no longer has 77"):

@@ -219,7 +219,7 @@ async def test_a_suspended_installation_has_no_tokens(ground: Ground) -> None:
     assert (await ground.ask("POST", at, token=ground.jwt())).status_code == 403
 
 
-async def test_what_is_known_costs_nothing(ground: Ground) -> None:
+async def test_an_unchanged_answer_costs_no_budget(ground: Ground) -> None:
     first = await ground.ask("GET", ROCKET)
     again = await ground.ask("GET", ROCKET, headers={"If-None-Match": first.headers["ETag"]})
     assert again.status_code == 304
@@ -386,7 +386,7 @@ async def test_deliveries_are_lost_doubled_and_come_late(ground: Ground, hook: H
     assert first == second
 
 
-async def test_what_failed_is_in_the_log_and_can_be_had_again(ground: Ground, hook: Hook) -> None:
+async def test_failed_deliveries_are_in_the_log_and_can_be_repeated(ground: Ground, hook: Hook) -> None:
     hook.status = 500
     ground.ada.push(ground.repository, "main", {"a.txt": "2\n"})
     await ground.hub.mail.delivered()

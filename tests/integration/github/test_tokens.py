@@ -101,7 +101,7 @@ async def test_where_new_tokens_are_refused_as_well_few_are_requested(here: Grou
     assert made(here) == before + 1
 
 
-async def test_what_is_refused_for_another_reason_keeps_its_token(here: Ground, engine: GitEngine) -> None:
+async def test_a_refusal_for_another_reason_keeps_the_token(here: Ground, engine: GitEngine) -> None:
     await remote(engine).refs()
     before = made(here)
     for status in (403, 404, 502):
@@ -121,7 +121,7 @@ async def test_a_report_whose_token_is_revoked_early_is_sent_with_a_new_one(here
     assert "Once more." in pull.comments[-1].body and len(pull.comments) == 1
 
 
-async def test_what_no_token_is_taken_for_waits(here: Ground) -> None:
+async def test_reports_wait_while_all_tokens_are_refused(here: Ground) -> None:
     """Neither an account nor an app whose tokens are refused at once gives up reports."""
     pull = here.ada.propose(here.repository, "feature", {"b.txt": "1\n"})
     bot = here.hub.token("bob")

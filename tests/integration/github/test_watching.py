@@ -28,7 +28,7 @@ async def here(hub: GitHub, tmp_path: Path) -> AsyncIterator[Ground]:
 
 
 @pytest.mark.long
-async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
+async def test_a_change_that_exists_before_the_first_poll_is_found(here: Ground) -> None:
     pull = opened(here)
     here.bob.review(pull)
     async with watched(here) as gate:
@@ -161,7 +161,7 @@ async def test_deliveries_may_come_as_they_like(here: Ground, badly: Callable[[o
 
 
 @pytest.mark.long
-async def test_what_could_not_be_delivered_is_looked_into(here: Ground) -> None:
+async def test_deliveries_that_failed_are_looked_up(here: Ground) -> None:
     """GitHub repeats no delivery on its own, and a status changes nothing in any list."""
     _, here.forge = here.driver("often", every_s=0.3)
     here.gate.forge = here.forge

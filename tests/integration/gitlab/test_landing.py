@@ -104,7 +104,7 @@ async def test_merged_although_the_answer_was_lost_and_an_answer_that_never_come
     assert isinstance(done, MergeLanded) and not done.differs and one.state == "merged"
 
 
-async def test_what_gitlab_has_not_worked_out_is_waited_for(here: Ground) -> None:
+async def test_a_landing_waits_until_gitlab_has_computed_the_merge_status(here: Ground) -> None:
     here.hub.world.undecided_asks = 4
     landing = as_tested(here, opened(here))
     with pytest.raises(ReportPutOff, match="waits for GitLab to work out"):
@@ -168,7 +168,7 @@ async def test_a_token_that_is_revoked_refuses_nobody(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_a_push_is_seen_and_what_is_not_seen_is_closed(here: Ground) -> None:
+async def test_gitlab_recognises_a_pushed_change_and_others_are_closed(here: Ground) -> None:
     section = {"server": here.hub.url, "api_token": here.token, "land": "push"}
     connected = connect(DriverOptions("hub", section, here.root, lambda: engine, lambda: 0))
     engine = GitEngine(here.root / "pushing", {"hub": connected.git})

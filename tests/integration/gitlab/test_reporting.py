@@ -90,7 +90,7 @@ async def test_labels_and_approvals(here: Ground) -> None:
     assert one.approvers == [], "what was not tested is not approved"
 
 
-async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
+async def test_errors_of_the_forge_refuse_or_postpone_a_report(here: Ground) -> None:
     one = opened(here)
     gone = replace(outbox_message(one, "success"), change=replace(change_of(one), number="77"))
     with pytest.raises(ReportRefused, match="no longer has 77"):

@@ -23,7 +23,7 @@ def of_requests(events: list[str]) -> list[str]:
     return [one.removeprefix("gl_merge_request.") for one in events if one != "gl_push"]
 
 
-async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
+async def test_a_change_that_exists_before_the_first_poll_is_found(here: Ground) -> None:
     one = opened(here)
     here.bob.approve(one)
     async with watched(here) as gate:
@@ -240,7 +240,7 @@ async def test_a_pipeline_that_ends_is_seen_whatever_deliveries_do(here: Ground)
         await gate.until(lambda: lacking() == [])
 
 
-async def test_what_gitlab_says_of_its_limit_is_believed(here: Ground) -> None:
+async def test_the_limit_that_gitlab_reports_is_respected(here: Ground) -> None:
     here.hub.limits.limit = 20
     opened(here)
     assert await here.forge.look_up(f"{PROJECT}#1") is not None

@@ -46,7 +46,7 @@ def machine(name: str, *tags: str, **properties: str) -> pb.Step:
     return pb.Step(create=pb.Object(type="runm.machine", name=name, properties=properties, tags=tags))
 
 
-async def test_what_the_additions_offer() -> None:
+async def test_the_additions_to_the_protocol_work() -> None:
     async with served() as client:
         await a_site(client)
         begun = (await client.Search()).revision
@@ -194,7 +194,7 @@ async def test_a_deadline_ends_a_watch() -> None:
         ("object_find", {"options": runm_pb2.SearchOptions(marker="f" * 32)}),
     ],
 )
-async def test_what_makes_no_sense_is_an_invalid_argument(method: str, fields: dict[str, Any]) -> None:
+async def test_an_invalid_request_is_answered_with_invalid_argument(method: str, fields: dict[str, Any]) -> None:
     async with served() as client:
         await a_site(client)
         assert await refusal(getattr(client, method)(**fields)) == "INVALID_ARGUMENT"
@@ -260,7 +260,7 @@ async def test_many_callers_at_once() -> None:
 
 
 @pytest.mark.long
-async def test_any_message_is_answered_with_a_status_that_says_what_is_wrong() -> None:
+async def test_any_message_is_answered_with_a_suitable_status() -> None:
     caller = await fuzz(1, 60, 1_500)
     assert caller.wrong == []
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"} <= set(caller.statuses)

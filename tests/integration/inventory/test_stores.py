@@ -112,7 +112,7 @@ async def test_several_who_change_everything_at_once_leave_no_orphan(backend: Ba
 
 
 @pytest.mark.long
-async def test_what_several_claim_at_once_is_never_more_than_there_is(backend: Backend) -> None:
+async def test_concurrent_leases_never_exceed_the_amount_of_an_object(backend: Backend) -> None:
     """Two servers and ten callers: 64 of memory are eight times 8, whichever server is asked; then they are given
     back."""
     async with a_world(backend) as world:

@@ -75,7 +75,7 @@ THINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.long
-async def test_kubectl_makes_lists_and_deletes_what_the_cluster_has(cluster: FakeKubernetesServer) -> None:
+async def test_kubectl_makes_lists_and_deletes_objects_of_the_modelled_cluster(cluster: FakeKubernetesServer) -> None:
     config = cluster.kubeconfig()
     data = json.dumps({"apiVersion": "v1", "kind": "List", "items": THINGS}).encode()
     making = "create", "--validate=false", "-f", "-"

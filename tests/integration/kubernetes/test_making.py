@@ -23,7 +23,7 @@ async def _status_of(cluster: FakeKubernetesServer, token: str, path: str) -> in
         return (await client.get(path)).status_code
 
 
-async def test_a_pod_has_a_namespace_an_account_and_what_a_build_needs_to_reach_it(
+async def test_a_pod_has_a_namespace_an_account_and_access_for_its_build(
     cluster: FakeKubernetesServer, driver: Kubernetes
 ) -> None:
     node = await made(driver, pod(annotations={"note": "a machine"}))

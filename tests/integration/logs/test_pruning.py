@@ -52,7 +52,7 @@ def held(age_days: float, size: int, artifacts: int = 0) -> StoredBuild:
         (RetentionPolicy(days=9, size_max_bytes=750), ["older"], []),
     ],
 )
-def test_the_oldest_goes_first_and_what_runs_or_just_ended_stays(
+def test_the_oldest_logs_are_removed_first_and_those_of_running_and_recent_builds_stay(
     policy: RetentionPolicy, gone: list[str], lesser: list[str]
 ) -> None:
     every = {
@@ -102,7 +102,7 @@ async def test_builds_and_artifacts_go_from_a_store(kind: str, tmp_path: Path, r
     assert left == {key for key in before if "b2" in key} | {"something/else/of/the/operator's"}
 
 
-async def test_the_history_forgets_what_ended_long_ago(tmp_path: Path) -> None:
+async def test_old_buildsets_are_removed_from_the_history(tmp_path: Path) -> None:
     history = SqlHistory(f"sqlite:///{tmp_path}/history.sqlite")
     for number in range(1, 6):
         built = FinishedBuild(uuid=f"b{number}", job_name="unit", result="SUCCESS", start_ms=1, end_ms=2)
@@ -126,7 +126,7 @@ async def test_the_history_forgets_what_ended_long_ago(tmp_path: Path) -> None:
     history.close()
 
 
-def test_the_command_removes_what_is_old_on_this_machine_and_says_it_before(tmp_path: Path) -> None:
+def test_the_command_lists_and_removes_old_logs_of_this_machine(tmp_path: Path) -> None:
     logs, settings = tmp_path / "state/logs", tmp_path / "headgate.conf"
     settings.write_text("[connection local]\nbaseurl = hub\ncanonical_hostname = git.example\n")
     old_s = time.time() - 40 * 86_400

@@ -130,7 +130,7 @@ async def test_all_output_of_a_build_is_stored_and_any_part_can_be_read(store: L
         assert found is not None and found.size_bytes < len(LOG) / 5
 
 
-async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_may_die(
+async def test_log_output_is_stored_while_the_build_runs_and_survives_its_executor(
     store: LogStore, tmp_path: Path
 ) -> None:
     log, lines = tmp_path / "logs/b2/job-output.txt", LOG.splitlines(keepends=True)
@@ -174,7 +174,7 @@ async def test_what_is_written_is_there_while_the_build_runs_and_its_executor_ma
     [(0.01, False), (3_600, False), (3_600, True)],
     ids=["long", "shorter than an interval", "cut off at once"],
 )
-async def test_what_runs_on_lost_executors_wrote_stays_beside_what_the_last_run_wrote(
+async def test_logs_of_runs_on_lost_executors_stay_next_to_the_log_of_the_last_run(
     store: LogStore, tmp_path: Path, interval_s: float, is_cut_off: bool
 ) -> None:
     """Lose two executors with their disks; the third ends the build, at once or after it has stored parts, or it is
@@ -227,7 +227,7 @@ async def test_an_unavailable_store_delays_nobody_and_loses_nothing(
             await completed(store, f"b{number}")
 
 
-async def test_what_an_executor_that_ends_has_left_it_still_keeps(tmp_path: Path) -> None:
+async def test_an_executor_that_shuts_down_still_stores_the_remaining_logs(tmp_path: Path) -> None:
     store = Unsteady(LogDirectory(tmp_path / "kept"))
     uploads = made(tmp_path / "logs", store)
     for build in ("b1", "b2"):
@@ -287,7 +287,7 @@ async def test_two_executors_on_one_disk_take_a_build_once(tmp_path: Path) -> No
     assert store.puts.count("left/job-output.txt") == 1
 
 
-async def test_what_lies_there_since_long_ago_takes_no_descriptors(tmp_path: Path) -> None:
+async def test_old_logs_that_wait_for_an_upload_keep_no_descriptors_open(tmp_path: Path) -> None:
     """An executor that has kept the logs of years gets a log store."""
     builds = [f"b{number}" for number in range(50)]
     for build in builds:
@@ -339,7 +339,7 @@ asyncio.run(main())
 """
 
 
-async def test_an_executor_that_is_killed_while_it_uploads_leaves_what_was_there(tmp_path: Path) -> None:
+async def test_an_executor_that_is_killed_during_an_upload_leaves_the_log_complete(tmp_path: Path) -> None:
     program = await asyncio.create_subprocess_exec(
         sys.executable, "-c", KILLED, str(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )

@@ -55,7 +55,7 @@ async def test_a_comment_is_posted_once_and_mentions_nobody(here: Ground) -> Non
     assert {one.user.login for one in pull.comments} == {"headgate"}
 
 
-async def test_what_is_refused_and_what_has_to_wait(here: Ground) -> None:
+async def test_errors_of_the_forge_refuse_or_postpone_a_report(here: Ground) -> None:
     pull = opened(here)
     gone = replace(outbox_message(pull, "success"), change=replace(change_of(pull), number="77"))
     with pytest.raises(ReportRefused, match="no longer has 77"):

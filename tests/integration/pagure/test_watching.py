@@ -21,7 +21,7 @@ def details(gate: Gate, number: int = 1) -> Details:
     return found
 
 
-async def test_what_is_there_at_the_start_is_found(here: Ground) -> None:
+async def test_a_change_that_exists_before_the_first_poll_is_found(here: Ground) -> None:
     pull = opened(here)
     here.bob.thumb(pull)
     async with watched(here) as gate:
@@ -246,7 +246,7 @@ async def test_the_options_of_a_project_are_its_rules(here: Ground) -> None:
         assert [one.met for one in details(gate, signed.id).rules or () if "Signed-off" in one.text] == [True]
 
 
-async def test_what_our_token_may_not_see_is_unknown(here: Ground) -> None:
+async def test_settings_that_our_token_may_not_read_are_unknown(here: Ground) -> None:
     """Without the ACL to modify projects; groups grant the rights of their members."""
     here.hub.world.groups["pilots"] = {"zoe"}
     here.project.groups["pilots"] = "commit"

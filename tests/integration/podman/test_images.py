@@ -80,7 +80,7 @@ async def test_an_image_that_differs_from_the_sent_file_is_refused(words: list[s
     assert await images.listed({}) == []
 
 
-async def test_what_is_packed_or_has_names_of_its_own_is_refused(words: list[str], tmp_path: Path) -> None:
+async def test_compressed_sparse_or_named_image_archives_are_refused(words: list[str], tmp_path: Path) -> None:
     file = tmp_path / "root.tar"
     images = PodmanImages(Engine(words))
     for content, why in ((gzip.compress(archive(bytes(10**7))), "not a plain archive"), (holes(10**9), "sparse")):

@@ -75,7 +75,7 @@ async def test_a_lease_that_podman_left_keeps_nobody_from_the_address(here: Site
     assert isinstance(node, Made) and (await here.ssh(node, "true"))[0] == 0
 
 
-def test_warnings_do_not_hide_what_is_wrong() -> None:
+def test_warnings_do_not_hide_the_error() -> None:
     warning = 'time="2026-01-01" level=warning msg="Failed to load cached network config"'
     assert complaint(f"{warning}\nError: no address\n{warning}\n") == "Error: no address"
     assert complaint(warning) == warning

@@ -35,7 +35,7 @@ async def lost(simulated: SimulatedMachines, node: str, **more: str) -> str:
 
 
 @simulated_machines
-async def test_what_is_left_of_a_provider_that_was_removed_is_taken_away(simulated: SimulatedMachines) -> None:
+async def test_records_of_a_removed_provider_are_deleted(simulated: SimulatedMachines) -> None:
     await simulated.tell("t", provider(label("small")))
     await simulated.ask("small")
     assert await simulated.answered() == "" and await account(simulated) is not None

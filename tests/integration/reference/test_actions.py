@@ -82,7 +82,7 @@ async def test_omitted_values_of_an_autohold_come_from_the_settings(world: World
 
 
 @pytest.mark.long
-async def test_a_ref_is_enqueued_with_what_clients_send(world: World) -> None:
+async def test_a_ref_is_enqueued_with_the_body_that_clients_send(world: World) -> None:
     body = {"pipeline": "by-hand", "ref": "refs/heads/master", "oldrev": "", "newrev": None, "parameters": None}
     url = f"{TENANT}/project/code/lib/enqueue"
     answer = await world.client.post(url, json=body, headers=token())

@@ -32,7 +32,7 @@ async def known(world: World) -> dict[str, str]:
 
 
 @pytest.mark.long
-async def test_what_may_be_read_is_answered(world: World) -> None:
+async def test_every_readable_address_is_answered(world: World) -> None:
     words = await known(world)
     for call in CALLS:
         if call.method != "GET":

@@ -34,7 +34,7 @@ async def test_a_job_is_described_with_every_definition(world: World) -> None:
     assert missing.status_code == 404 and "Job not found" in missing.json()["description"]
 
 
-async def test_jobs_leave_out_what_is_empty(world: World) -> None:
+async def test_jobs_omit_empty_attributes(world: World) -> None:
     jobs = {one["name"]: one for one in await world.get("T/jobs")}
     assert list(jobs) == sorted(jobs)
     assert jobs["linters"]["description"] == "Looks at the code." and jobs["linters"]["tags"] == ["quick", "cheap"]
@@ -60,7 +60,7 @@ async def test_a_project_is_described_with_its_templates(world: World) -> None:
     assert names == sorted(names) and len(names) == 3
 
 
-async def test_a_frozen_job_has_what_a_build_would_get(world: World) -> None:
+async def test_a_frozen_job_has_the_attributes_that_a_build_would_receive(world: World) -> None:
     place = "T/pipeline/gate/project/code/api/branch/master"
     graph = await world.get(f"{place}/freeze-jobs")
     assert {one["name"]: one["dependencies"] for one in graph} == {

@@ -69,7 +69,7 @@ async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -
 
 
 @pytest.mark.long
-async def test_what_landed_is_in_the_last_slot_with_what_it_took(world: World) -> None:
+async def test_the_last_slot_contains_a_landed_change_with_its_times(world: World) -> None:
     world.running.runner.jobs = {"unit": ran}
     build = await world.landed("done")
     found = await world.get("T/throughput?pipeline=gate&project=code/api&branch=master")
@@ -109,7 +109,7 @@ async def test_what_landed_is_in_the_last_slot_with_what_it_took(world: World) -
         ("final=perhaps", "final must be true or false"),
     ],
 )
-async def test_what_throughput_does_not_accept_is_named(world: World, query: str, message: str) -> None:
+async def test_throughput_names_invalid_parameters(world: World, query: str, message: str) -> None:
     answer = await world.client.get(f"{TENANT}/throughput?{query}")
     assert answer.status_code == 400 and message in answer.text, answer.text
 
@@ -140,7 +140,7 @@ async def test_what_throughput_does_not_accept_is_named(world: World, query: str
         ("jobname=unit", "there is no filter 'jobname'"),
     ],
 )
-async def test_what_it_does_not_accept_is_named(world: World, query: str, message: str) -> None:
+async def test_job_flakiness_names_invalid_parameters(world: World, query: str, message: str) -> None:
     answer = await world.client.get(f"{TENANT}/job-flakiness?{query}")
     assert answer.status_code == 400 and message in answer.text, answer.text
 

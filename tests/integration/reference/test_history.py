@@ -16,7 +16,7 @@ from .conftest import TENANT, World
 
 
 @pytest.mark.long
-async def test_what_is_under_way_is_listed_before_what_ended(world: World) -> None:
+async def test_running_builds_are_listed_before_ended_ones(world: World) -> None:
     done = await world.landed("done")
     busy = await world.under_way("busy")
     found = await world.get("T/builds")
@@ -154,7 +154,7 @@ async def test_a_badge_is_also_where_its_address_lacks_the_api(world: World) -> 
 
 
 @pytest.mark.long
-async def test_what_ended_is_a_feed_that_readers_of_news_take(world: World) -> None:
+async def test_the_feed_of_ended_buildsets_is_valid_atom(world: World) -> None:
     await world.landed("done")
     await world.landed("odd<b>")
     answer = await world.client.get("/t/example/feed.atom?project=code/api")

@@ -101,7 +101,9 @@ async def test_people_with_permission_can_order_work_on_images(
         ("POST", "image/debian/build", 409),
     ],
 )
-async def test_what_is_anothers_or_makes_no_sense_is_refused(world: World, method: str, path: str, status: int) -> None:
+async def test_requests_about_unknown_images_and_impossible_ones_are_refused(
+    world: World, method: str, path: str, status: int
+) -> None:
     await furnished(world)
     body = {} if method == "POST" else None
     answer = await world.client.request(method, f"{TENANT}/{path}", json=body, headers=token())

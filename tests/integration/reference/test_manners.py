@@ -112,7 +112,7 @@ async def test_slashes_that_repeat_count_as_one(world: World) -> None:
     assert (missing.status_code, missing.json()["description"]) == (404, "Hold request 0000000001 not found.")
 
 
-async def test_what_is_known_already_is_not_sent_again(world: World) -> None:
+async def test_an_unchanged_answer_is_not_sent_again(world: World) -> None:
     for path in (f"{TENANT}/jobs", f"{TENANT}/builds", "/api/tenants", f"{TENANT}/status"):
         first = await world.client.get(path)
         assert first.headers["cache-control"] == "no-cache" and "Authorization" in first.headers["vary"], path

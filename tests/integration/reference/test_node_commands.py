@@ -82,7 +82,7 @@ def cells(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()[1:]]
 
 
-async def test_the_commands_tell_what_is_there_and_steer_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_commands_list_and_control_nodes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async with commands(world, monkeypatch) as say:
         assert await say("providers") == "There are no providers.\n"
         assert await say("flavors") == "There are no flavors.\n"

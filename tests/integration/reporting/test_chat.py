@@ -13,7 +13,7 @@ from headgate.ports.reporter import ReportPutOff
 from .reports import answered, listener, outbox_message
 
 
-async def test_a_message_says_what_became_of_the_change_and_calls_nobody() -> None:
+async def test_a_chat_message_contains_the_result_and_mentions_nobody() -> None:
     async with listener(lambda call: answered("200 OK")) as (url, calls):
         chat = ChatReporter.of({"url": url.replace("http://", "json://") + "/room"})
         await chat.tell(outbox_message(subject="@channel look <!here>"))

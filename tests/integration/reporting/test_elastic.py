@@ -123,7 +123,9 @@ async def test_a_buildset_and_its_builds_are_documents_and_repeats_are_equal() -
         ("i" * 300, "t", "i" * 255),
     ],
 )
-def test_an_index_is_of_the_reports_time_and_of_what_the_server_takes(pattern: str, tenant: str, index: str) -> None:
+def test_the_name_of_an_index_is_valid_and_contains_the_time_of_the_report(
+    pattern: str, tenant: str, index: str
+) -> None:
     report = outbox_message(tenant=tenant).report
     assert index_of(pattern, report) == index and INDEX.fullmatch(index)
 
@@ -211,7 +213,7 @@ def test_addresses_and_tls_of_servers_follow_the_settings(tmp_path: Path) -> Non
             Elastic.of({"uri": "a", **settings}, tmp_path)
 
 
-async def test_what_pipelines_report_is_there_once_it_landed(tmp_path: Path) -> None:
+async def test_reports_are_in_the_index_once_a_change_has_landed(tmp_path: Path) -> None:
     repositories, server = Repositories(tmp_path), Server()
     named = PIPELINES.replace("        land: true\n", "        land: true\n      elastic: {index: 'ci-{tenant}'}\n")
     repositories.create("config", {"zuul.yaml": named, "jobs/unit": "#!/bin/sh\nexit 0\n"})

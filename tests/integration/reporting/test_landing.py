@@ -160,7 +160,7 @@ async def test_a_merge_is_not_polled_for_more_than_an_hour() -> None:
     assert not answer.ok and "still looking" in answer.error
 
 
-async def test_what_is_dropped_by_hand_is_answered() -> None:
+async def test_a_landing_that_an_operator_drops_is_answered() -> None:
     async with ground(Hub(lambda _: ReporterAway("it is down"))) as found:
         await found.ask(landing())
         await found.context.store.commit([], wanted(found.context, TO, "drop"))

@@ -36,7 +36,7 @@ def read(box: Mailbox, number: int = -1) -> EmailMessage:
     return found
 
 
-async def test_a_report_is_a_mail_that_says_what_became_of_the_change() -> None:
+async def test_a_mail_contains_the_result_of_the_change() -> None:
     async with mailbox() as box:
         await reporter(box).tell(outbox_message())
         await reporter(box).tell(outbox_message())
@@ -74,7 +74,7 @@ async def test_the_pipeline_says_to_whom_from_whom_and_the_subject() -> None:
         "=?utf-8?q?x?=",
     ],
 )
-async def test_what_a_change_calls_itself_makes_no_header_and_no_long_line(subject: str) -> None:
+async def test_the_subject_of_a_change_cannot_add_headers_or_long_lines_to_a_mail(subject: str) -> None:
     async with mailbox() as box:
         await reporter(box).tell(outbox_message(subject=subject, message="Build failed.\r\n.\r\nQUIT\r\n" + subject))
     mail, raw = read(box), box.mails[0].content
@@ -111,7 +111,7 @@ async def test_a_missing_recipient_is_reported() -> None:
             await reporter(box, default_to="").tell(outbox_message())
 
 
-async def test_what_the_server_says_decides_whether_it_is_tried_again() -> None:
+async def test_the_answer_of_the_mail_server_decides_whether_a_mail_is_sent_again() -> None:
     async with mailbox() as box:
         box.answers["a@example.org"] = "450 later"
         with pytest.raises(ReportPutOff, match="450 later"):

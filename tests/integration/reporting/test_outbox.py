@@ -234,7 +234,7 @@ async def test_ten_thousand_reports_to_a_dead_server_are_bounded_and_finally_sen
         assert [one.connection for one in outboxes(found.context)] == [TO]
 
 
-def test_a_report_is_cut_to_its_size_and_still_says_what_became_of_the_change() -> None:
+def test_a_truncated_report_still_contains_the_result_of_the_change() -> None:
     comments = {"a.py": (FileComment("no", 1),) * 500}
     builds = tuple(ReportedBuild(job="j" * 100, build="b", attempt=1, error="e" * 2_000) for _ in range(1_000))
     large = OutboxMessage("", replace(REPORT, comments=comments, builds=builds, message="\u202e" * 50_000), key="k")

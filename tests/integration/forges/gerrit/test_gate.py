@@ -145,7 +145,7 @@ def test_recheck_has_it_tested_once_more_and_other_words_do_not(site: Site) -> N
 
 
 @pytest.mark.long
-def test_a_vote_that_is_too_early_is_answered_once_with_what_is_missing(site: Site) -> None:
+def test_a_vote_that_is_too_early_is_answered_once_with_the_missing_requirements(site: Site) -> None:
     """Gerrit cannot edit messages, so Headgate comments again only when another requirement is missing, and not when
     it enters."""
     change = site.proposes(site.lib, {"BROKEN": "2\n"})

@@ -148,7 +148,7 @@ async def approved(people: ReviewingPeople, change: ReviewingChange) -> None:
 
 
 @pytest.mark.long
-async def test_exactly_what_was_tested_lands(
+async def test_exactly_the_tested_commit_lands(
     people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:
     gerrit = await forge()
@@ -215,7 +215,7 @@ async def test_a_change_that_was_moved_to_another_branch_does_not_land(
 
 
 @pytest.mark.long
-async def test_what_was_merged_as_something_else_raises_an_alarm(
+async def test_a_change_that_was_merged_with_another_result_raises_an_alarm(
     people: ReviewingPeople, clone: Clone, forge: Forge, tested: Trial, past_review: Clone
 ) -> None:
     gerrit = await forge()

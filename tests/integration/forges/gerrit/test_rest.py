@@ -74,7 +74,7 @@ async def test_searches_bring_all_pages(
 
 
 @pytest.mark.long
-async def test_a_review_votes_and_comments_and_a_submit_lands_what_was_tested(
+async def test_a_review_votes_and_comments_and_a_submit_lands_the_tested_commit(
     people: ReviewingPeople, clone: Clone, rest: GerritRest
 ) -> None:
     change = clone.proposes({"a": "1\n"})

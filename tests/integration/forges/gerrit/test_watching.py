@@ -81,7 +81,7 @@ async def test_actions_of_people_become_events_with_the_names_of_gerrit(
 
 
 @pytest.mark.long
-async def test_what_happened_while_nobody_looked_is_found(
+async def test_events_that_happened_while_nobody_polled_are_found(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     seen = Seen()
@@ -163,7 +163,7 @@ async def test_rules_that_only_wait_for_our_vote_are_distinguished(
     assert await (await forge()).look_up(f"{HOST}/{project}#999999") is None
 
 
-async def test_a_hint_is_answered_and_what_it_names_is_looked_at(
+async def test_a_hint_is_answered_and_the_change_that_it_names_is_polled(
     people: ReviewingPeople, project: str, clone: Clone, forge: Forge
 ) -> None:
     seen, watching = Seen(), await forge(SLOW, stream_events="false")
