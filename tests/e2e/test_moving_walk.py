@@ -86,7 +86,7 @@ def test_an_installation_is_moved(tmp_path: Path, zookeeper_server: ZooKeeper) -
     assert "has no key here" not in headgate(check, tmp_path), "its secret opens, and nothing else is wrong"
     (tmp_path / "keys.json").write_text(json.dumps({"keys": {path_of("local", "config"): record(a_key())}}))
     headgate(f"{take} --overwrite", tmp_path)
-    assert "a secret of config (local) cannot be opened" in headgate(check, tmp_path, status=1)
+    assert "a secret of config (local) cannot be decrypted" in headgate(check, tmp_path, status=1)
 
     log = tmp_path / "run.log"
     environment, command = {**os.environ, "PYTHONUNBUFFERED": "1"}, [str(BIN / "headgate"), *start.split()[1:]]

@@ -173,7 +173,7 @@ def test_keys_with_another_password_still_decrypt_earlier_secrets(here, tmp_path
     (tmp_path / "new").write_text("battery staple\n")
     assert "Changed 1 keys" in keys(here, "password", str(tmp_path / "new")).output
     assert "Changed 0 keys" in keys(here, "password", str(tmp_path / "new")).output
-    assert "cannot be opened" in error_of(keys(here, "rotate", "org/app"))
+    assert "cannot be decrypted" in error_of(keys(here, "rotate", "org/app"))
     settings(here, "battery staple")
     assert keys(here, "show", "org/app").output == before and "has key 2" in keys(here, "rotate", "org/app").output
     (tmp_path / "empty").write_text("\n")
@@ -244,7 +244,7 @@ def test_a_secret_that_the_keys_do_not_open_is_an_error_of_the_configuration(her
     check = ["check", "--json", "--config", str(here / "headgate.conf")]
     (error,) = json.loads(CliRunner().invoke(group, check).stdout)["acme"]["errors"]
     assert error["line"] == 3 + good.count("\n") and error["project"] == "hub/org/app"
-    assert error["message"].startswith("the secret 'bad': a secret of org/app (hub) cannot be opened")
+    assert error["message"].startswith("the secret 'bad': a secret of org/app (hub) cannot be decrypted")
     keys(here, "delete", "--yes", "org/app")
     errors = json.loads(CliRunner().invoke(group, check).stdout)["acme"]["errors"]
     assert ["has no key here" in error["message"] for error in errors] == [True, True]

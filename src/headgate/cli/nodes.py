@@ -52,7 +52,7 @@ def request() -> None:
 @request.command(name="list")
 @common
 def list_requests(config: str | None, url: str | None, tenant: str | None, form: str | None) -> None:
-    """List builds that wait for machines: their position in the queue, why they wait, and what was tried."""
+    """List builds that wait for machines: their place in line, why they wait, and what was tried."""
     at = pages(config, url)
     found = at.get(f"{at.of(tenant)}/nodeset-requests")
     rows = [

@@ -386,6 +386,7 @@ def reference() -> str:
         "",
         "The settings are one INI file. Relative paths are relative to its directory. In values, `%(NAME)s` inserts an",
         "environment variable whose name begins with `ZUUL_` or `HEADGATE_`, and `%%` stands for a percent sign.",
+        "Times are in seconds, unless the name of the option says otherwise.",
         "",
     ]
     for section, options in OPTIONS.items():

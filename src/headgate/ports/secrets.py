@@ -12,7 +12,7 @@ from headgate.store.types import Op
 
 
 class SecretError(HeadgateError):
-    """Report why a secret cannot be opened and what to do, without revealing any of it."""
+    """Report why a secret cannot be decrypted and what to do, without revealing any of it."""
 
 
 class Secrets(Protocol):

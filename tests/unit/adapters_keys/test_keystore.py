@@ -103,7 +103,7 @@ async def test_a_project_without_a_key_says_what_to_do():
 
 async def test_a_wrong_password_makes_no_second_key():
     keys = await keystore("wrong")
-    with pytest.raises(SecretError, match="cannot be opened"):
+    with pytest.raises(SecretError, match="cannot be decrypted"):
         await keys.rotate(*APP)
     assert await keys.pairs(*APP) == (pair(),)
 
@@ -129,7 +129,7 @@ async def test_sealed_data_that_was_changed_or_is_another_project_s_is_not_opene
         msgspec.structs.replace(sealed, box="no base64"),
     ]
     for one in wrong:
-        with pytest.raises(SecretError, match=r"that a job of org/(app|other) .hub. returned cannot be opened"):
+        with pytest.raises(SecretError, match=r"that a job of org/(app|other) .hub. returned cannot be decrypted"):
             await keys.unsealed(one)
     with pytest.raises(SecretError, match="there is no password for the key store"):
         await (await keystore("", empty=True)).sealed(*APP, b"{}")

@@ -215,7 +215,7 @@ class TreeChecker:
             raise _flawed(f"{_shown(path) or 'the top'}: {why}")
         if kind != ObjectType.TREE:
             if strict:
-                raise _flawed(f"{_shown(path)} has the mode of a directory, but is none")
+                raise _flawed(f"{_shown(path)} has the mode of a directory, but is not one")
             return
         at, size = 0, len(tree) // 2
         while at < len(raw):
@@ -248,7 +248,7 @@ class TreeChecker:
         except (KeyError, ValueError, pygit2.GitError):
             raise _flawed(f"the file {_shown(path)} is missing or damaged") from None
         if kind != ObjectType.BLOB:
-            raise _flawed(f"{_shown(path)} has the mode of a file, but is none")
+            raise _flawed(f"{_shown(path)} has the mode of a file, but is not one")
         self._bytes += size
         if size > FILE_MAX_BYTES or self._bytes > FILES_MAX_BYTES:
             raise _flawed(

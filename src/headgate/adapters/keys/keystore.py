@@ -136,13 +136,13 @@ class KeyStore:
             return await asyncio.to_thread(rsa.unseal, keys, sealed)
         except rsa.Unopenable as error:
             whose = f"{sealed.project} ({sealed.connection})"
-            raise SecretError(f"secret data that a job of {whose} returned cannot be opened: {error}") from error
+            raise SecretError(f"secret data that a job of {whose} returned cannot be decrypted: {error}") from error
 
     async def _private(self, connection: str, project: str) -> list[RSAPrivateKey]:
         pairs = await self.pairs(connection, project)
         if not pairs:
             raise SecretError(
-                f"{project} ({connection}) has no key here, so its secrets cannot be opened; import the key that "
+                f"{project} ({connection}) has no key here, so its secrets cannot be decrypted; import the key that "
                 "encrypted them (`headgate keys import`) or encrypt them again (`headgate encrypt`)"
             )
         return [await asyncio.to_thread(self.unlocked, connection, project, pair) for pair in pairs]
@@ -155,8 +155,8 @@ class KeyStore:
             return rsa.load_private(pair.private, self._password, checked=True)
         except rsa.BadKey as error:
             raise SecretError(
-                f"key {pair.version} of {project} ({connection}) cannot be opened: {error}. Set [keystore] password to "
-                "the one with which it was written, or import a copy of the keys that was made with the current one"
+                f"key {pair.version} of {project} ({connection}) cannot be decrypted: {error}. Set [keystore] password "
+                "to the one with which it was written, or import a copy of the keys that was made with the current one"
             ) from error
 
     async def _add(
@@ -220,7 +220,7 @@ def _repassworded(project: str, pair: KeyPair, old: str, new: str) -> KeyPair:
         except rsa.BadKey:
             continue
         return pair if password == new else replace(pair, private=rsa.private_pem(key, new))
-    raise SecretError(f"neither password opens key {pair.version} of {project}; the keys before it were changed")
+    raise SecretError(f"neither password decrypts key {pair.version} of {project}; the keys before it were changed")
 
 
 def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON
@@ -233,7 +233,7 @@ def _opened(data: Any, keys: list[RSAPrivateKey], whose: str) -> Any:  # JSON
                 f"a secret {whose} is not UTF-8; encrypt it as base64 and decode it in the job"
             ) from error
         except rsa.Unopenable as error:
-            why = f"a secret {whose} cannot be opened: {error}; encrypt it again with `headgate encrypt`"
+            why = f"a secret {whose} cannot be decrypted: {error}; encrypt it again with `headgate encrypt`"
             raise SecretError(why) from error
     if isinstance(data, dict):
         return {key: _opened(value, keys, whose) for key, value in data.items()}

@@ -82,7 +82,7 @@ def ask(
 ) -> None:  # fmt: skip
     """Request a lease of a machine, and print the id of the lease.
 
-    Without --wait, the request stays in the queue for a day; `lease get` shows whether the lease is granted.
+    Without --wait, the request waits in line for a day; `lease get` shows whether the lease is granted.
     """
     wanted = {}
     for one in amounts:

@@ -216,7 +216,7 @@ def log_lines(root: Path) -> list[str]:
 
 @click.command("demo")
 def command() -> None:
-    """Run a job on two labelled machines: ssh servers on loopback, claimed from an inventory, clean afterwards."""
+    """Run a job on two labelled machines of an inventory: ssh servers on loopback, which are cleaned afterwards."""
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     for noisy in ("headgate", "headgate.executor", "headgate.scheduler", "headgate.merger", "watchfiles"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -129,7 +129,7 @@ NODE_WORDS = """
 
 The driver of their connection defines the keys of sections and providers, and of the images, flavors and labels that
 they attach. An unknown key causes a warning; in a section or provider of AWS or OpenStack, it is an error, as in Zuul.
-See [Make machines](../how-to/make-machines.md).
+Times are in seconds. See [Make machines](../how-to/make-machines.md).
 """
 
 TENANT_WORDS = """A file with a syntax error is rejected completely, and the previous file stays in effect. If a tenant

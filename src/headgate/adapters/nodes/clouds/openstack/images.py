@@ -170,7 +170,8 @@ class GlanceImages:
             return clouds.Sending(state, "its file is compared with the image")
         if state[name] != value:
             await _delete(cloud, state[IMAGE])
-            raise clouds.LaunchFailed(f"{cloud.place.name} has another file than was sent: its {name} is {value:.128}")
+            where = cloud.place.name
+            raise clouds.LaunchFailed(f"{where} stored another file than was sent: its {name} is {value:.128}")
         return clouds.Sent(state[IMAGE], {IMAGE: state[IMAGE]})
 
     async def _mine(self, cloud: OpenStack, wanted: clouds.WantedImage, state: clouds.State) -> list[dict[str, Any]]:

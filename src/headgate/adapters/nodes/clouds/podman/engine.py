@@ -141,7 +141,7 @@ class PodmanImages:
                 return clouds.Sent(name, {})
             await self._engine.run("rmi", name)
             raise clouds.LaunchFailed(
-                f"podman has another file than was sent: the image's layers are {', '.join(map(str, layers))}"
+                f"podman stored another file than was sent: the image's layers are {', '.join(map(str, layers))}"
             )
         if file is None:
             return clouds.Sending({}, "its file is needed", lacks_file=True)
