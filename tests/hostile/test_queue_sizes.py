@@ -12,6 +12,7 @@ import aiohttp
 
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits
+from headgate.queue.messages.database import ROW_BYTES
 from headgate.queue.messages.records import BODY_MAX_BYTES, READ_MAX_CHARS, QueueRecord
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.queues.harness import APP, KEY, serving
@@ -91,9 +92,10 @@ async def test_dead_letters_do_not_fill_the_store(tmp_path: Path) -> None:
     """They are accepted when the application is full, since giving messages up must be possible; but not for ever."""
     async with asking(tmp_path, ApplicationLimits(bytes_max=LIMIT_BYTES)) as ask:
         await ask("POST", "", data={"queue_name": DEAD_LETTERS}, headers=MINE)
-        assert (await ask("POST", "q", data="x" * LIMIT_BYTES, headers={**MINE, "X-Partition": "1"}))[0] == 201
+        body = "x" * (LIMIT_BYTES - ROW_BYTES)
+        assert (await ask("POST", "q", data=body, headers={**MINE, "X-Partition": "1"}))[0] == 201
         assert (await ask("POST", "q", data="x", headers=MINE))[0] == 429
-        statuses = [(await ask("POST", DEAD_LETTERS, data="x" * 4_000, headers=MINE))[0] for _ in range(8)]
+        statuses = [(await ask("POST", DEAD_LETTERS, data="x" * 3_800, headers=MINE))[0] for _ in range(8)]
         assert statuses == [201] * 5 + [429] * 3
         assert await ask.stored_bytes() <= 2 * LIMIT_BYTES
 

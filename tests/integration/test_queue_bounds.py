@@ -42,6 +42,16 @@ class Server(Site):
         found = await self.ask("GET", f"/q?limit=1000&partitions={partition}")
         return [one["body"] for one in found["messages"]]
 
+    async def fail(self, chance: random.Random) -> None:
+        """Lease a partition and report that the first messages failed, some of them for good."""
+        taken = (await self.ask("POST", "/q/lease", json={"group": chance.choice("ab"), "ttl": 3}))["lease"]
+        if taken is not None:
+            path = f"/q/lease/{taken['lease']}"
+            found = (await self.ask("GET", f"{path}?limit=2"))["messages"]
+            failed = [{"message_id": one["message_id"], "error": "ü" * chance.randrange(9)} for one in found]
+            if chance.random() < 0.8:
+                await self.ask("POST", path, json={"failed": failed, "attempts": chance.randrange(1, 3)})
+
     async def counted(self) -> None:
         """The counts equal the stored messages."""
 
@@ -57,6 +67,19 @@ class Server(Site):
 
         there, answer = await self.board.look("any", look)
         assert answer == there
+        there, answer = await self.board.look("any", lambda database, _: _extra(database))
+        assert answer == there
+
+
+def _extra(database: Any) -> tuple[dict[int, int], dict[int, int]]:
+    """Return what is stored besides messages, and what is counted of it: queue -> bytes."""
+    there: dict[int, int] = {}
+    texts = {"posted": "key || answer", "tried": "error", "schedule": "body", "lease": "''"}
+    for table, text in texts.items():
+        sql = f"select queue, {text} from {table} where queue in (select id from queue)"
+        for queue, found in database.execute(sql):
+            there[queue] = there.get(queue, 0) + 200 + len(found.encode())
+    return there, dict(database.execute("select queue, bytes from extra where bytes <> 0"))
 
 
 def served(database_url: str, limits: ApplicationLimits = UNLIMITED) -> AbstractAsyncContextManager[Server]:
@@ -67,7 +90,8 @@ def served(database_url: str, limits: ApplicationLimits = UNLIMITED) -> Abstract
 async def server(database_url: str) -> AsyncIterator[Server]:
     async with served(database_url) as found:
         yield found
-        await found.ask("DELETE", "/q")
+        for queue in (await found.ask("GET", ""))["queues"]:
+            await found.ask("DELETE", f"/{queue['queue_name']}")
         forget = (
             "delete from retired"  # otherwise ids continue after those of this queue, whose clock may have been ahead
         )
@@ -181,7 +205,7 @@ async def test_the_counters_agree_with_the_messages_after_any_operations(server:
     chance, ids = random.Random(5), list[str]()
     for _ in range(60):
         partition = chance.randrange(1, 3)
-        match chance.randrange(6):
+        match chance.randrange(9):
             case 0 | 1:
                 more = {"delay": 30} if chance.random() < 0.5 else {}
                 posted = await server.post("ä" * chance.randrange(1, 9), ttl=chance.choice((5, 90)), **more)
@@ -195,6 +219,16 @@ async def test_the_counters_agree_with_the_messages_after_any_operations(server:
                 await server.board.deliver()
             case 5:
                 await server.board._purge()
+            case 6:
+                once = {"Idempotency-Key": chance.choice("abc")}
+                await server.ask("POST", "/q", 201, data="once", headers=once)
+                server.now_s += chance.choice((1, 100_000))
+            case 7:
+                path, when = f"/q/schedules/{chance.choice('ab')}", {"cron": "0 0 1 1 *"}
+                await server.ask("PUT", path, json={**when, "body": "ä" * chance.randrange(1, 9)})
+                await server.ask("DELETE", f"/q/schedules/{chance.choice('ab')}")
+            case 8:
+                await server.fail(chance)
         await server.counted()
 
 
@@ -207,7 +241,7 @@ async def test_an_application_keeps_so_much_and_others_are_none_the_worse(databa
         assert "1000 bytes" in refused["error_msg"]["queue_name"] and refused["again"]
         await server.post("x" * 500, status=429, delay=60)
         await server.post(*["y"] * 50, status=429)
-        await server.ask("POST", "/q", 201, data="x" * 900, app=OTHER_APP, headers=OTHERS)
+        await server.ask("POST", "/q", 201, data="x" * 800, app=OTHER_APP, headers=OTHERS)
         async with served(database_url, ApplicationLimits(bytes_max=1_000)) as again:
             await again.post("x" * 600, status=429)
         await server.ask("DELETE", "/q")
@@ -244,8 +278,14 @@ async def test_messages_stored_by_an_older_server_are_counted(tmp_path: Path) ->
     async with served(url) as server:
         await server.queue()
         await server.post("a", "größe")
+        await server.ask("POST", "/q", 201, data="once", headers={"Idempotency-Key": "key"})
+        await server.ask("PUT", "/q/schedules/new-year", json={"cron": "0 0 1 1 *", "body": "ü"})
+        chance = random.Random(1)
+        chance.random = lambda: 0.0
+        await server.fail(chance)
+        await server.counted()
     database = SqliteDatabase(tmp_path / "messages.sqlite")
-    database.execute("drop table kept")
+    database.execute("drop table kept; drop table extra")
     database.close()
     async with served(url) as server:
         await server.counted()

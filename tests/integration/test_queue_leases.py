@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from headgate.queue.messages import leases
+from headgate.queue.messages import leases, outcomes
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.database import DatabaseDown
 from headgate.queue.messages.holders import LeaseMoment, LeaseRequest
@@ -256,8 +256,8 @@ async def test_a_lease_that_runs_out_goes_to_nobody_while_its_last_outcome_is_re
                 other.close()
             return real(*of)
 
-        real = leases._checked
-        monkeypatch.setattr(leases, "_checked", checked)
+        real = outcomes._checked
+        monkeypatch.setattr(outcomes, "_checked", checked)
         await talk.tell(lease, done=[a])
         assert len(others) == 1 and isinstance(others[0], DatabaseDown), others
         assert await talk.take() is None, "it is the first one's, and nothing is to be done"

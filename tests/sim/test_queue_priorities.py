@@ -103,7 +103,7 @@ def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monke
 
 
 def every_lease_begins_anew(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(leases._Strand, "keep", lambda self, database: None)
+    patch.setattr(leases.LeasedStrand, "keep", lambda self, database: None)
 
 
 def a_strand_is_free_where_its_first_partition_has_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -187,13 +187,20 @@ _MESSAGES: dict[str, Option] = {
     "application_bytes_max": Option(
         "integer:0,9999999999999",
         "10000000000",
-        "Maximum size of all messages of an application; 0: no limit. Posts beyond it get status 429.",
+        "Maximum size of all messages of an application, and of what is stored with them; each message counts 200 "
+        "bytes more than its body. 0: no limit. Posts beyond it get status 429.",
     ),
     "application_messages_max": Option(
         "integer:0,9999999999", "0", "Maximum number of messages of an application; 0: no limit."
     ),
     "application_rate_max": Option(
         "integer:0,1000000", "0", "Maximum posts per second of an application to each server; 0: no limit."
+    ),
+    "application_queues_max": Option(
+        "integer:0,1000000", "10000", "Maximum number of queues of an application; 0: no limit."
+    ),
+    "application_partitions_max": Option(
+        "integer:0,9999999", "50000", "Maximum number of partitions of all queues of an application; 0: no limit."
     ),
 }
 """Options of `[messages]`."""

@@ -127,11 +127,11 @@ def serve(config: str | None, database: str | None, listen: str | None, keys: tu
 
 
 def limits_of(settings: Settings) -> ApplicationLimits:
-    """Return the limits on what each application may store and post."""
-    messages_max, bytes_max, rate_max = (
-        int(settings.number("messages", f"application_{name}_max")) for name in ("messages", "bytes", "rate")
+    """Return the limits on what each application may store, post and create."""
+    names = ("messages", "bytes", "rate", "queues", "partitions")
+    return ApplicationLimits(
+        **{f"{name}_max": int(settings.number("messages", f"application_{name}_max")) for name in names}
     )
-    return ApplicationLimits(messages_max, bytes_max, rate_max)
 
 
 async def run(

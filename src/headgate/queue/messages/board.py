@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 from headgate.base.errors import UserError, needing
 from headgate.base.tasks import run_until
 from headgate.queue.messages import later, queues, records, schedules, storage
-from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, usage
+from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationUsage, size_of, usage
 from headgate.queue.messages.database import Database, DatabaseDown, DataRefused, Open, SqliteDatabase, shown
-from headgate.queue.messages.holders import LeaseLost, LeaseMoment
+from headgate.queue.messages.holders import DeadLetterSize, LeaseLost, LeaseMoment
 from headgate.queue.messages.posts import GroupLine, MessagePost, Overloaded, PostSignal, Write, digest_of, post_group
 from headgate.queueing.ids import Position
 from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
@@ -104,8 +104,9 @@ class MessageBoard:
     # --- queues
 
     async def create(self, app: str, wanted: records.QueueRecord) -> None:
-        """Create a queue, or update the one of this name, whose partitions may only grow (raise InvalidPost)."""
-        await self._write(lambda database: queues.create(database, app, wanted), app)
+        """Create a queue, or update the one of this name, whose partitions may only grow. Raise InvalidPost or
+        PartitionFull."""
+        await self._write(lambda database: queues.create(database, app, wanted, self._account.limits), app)
         self.signal.notify(app, None)
 
     async def remove(self, app: str, name: str) -> None:
@@ -132,7 +133,7 @@ class MessageBoard:
             large = sum(len(draft.body) for draft in drafts) > INLINE_MAX_CHARS
             digest = await asyncio.to_thread(digest_of, drafts) if large else digest_of(drafts)
         await self._refresh_usage(app)
-        with self._account.taken(app, drafts, dead=queue == DEAD_LETTERS):
+        with self._account.taken(app, len(drafts), size_of(drafts, key), dead=queue == DEAD_LETTERS):
             posted, replayed = await self._write(MessagePost(app, queue, tuple(drafts), key, digest), app)
         # After the commit: readers that are woken read the database immediately.
         for partition in {QueuePartition(queue, one.partition) for one in posted if not one.deliver_at}:
@@ -150,8 +151,8 @@ class MessageBoard:
             raise records.InvalidPost({"message_ids": why})
         put = storage.MessagePut(app, queue, tuple(ids), body, ttl_s, self.now_ns())
         await self._refresh_usage(app)
-        with self._account.taken(app, drafts, dead=queue == DEAD_LETTERS):
-            await self._write(lambda database: storage.put_ids(database, put), app, chars=chars)
+        with self._account.taken(app, len(drafts), size_of(drafts), dead=queue == DEAD_LETTERS):
+            await self._write(lambda database: storage.put_ids(database, put), app, chars=chars, messages=len(ids))
         for partition, _ in ids:
             self.signal.notify(app, QueuePartition(queue, partition))
 
@@ -186,15 +187,27 @@ class MessageBoard:
             self._account.saw(app, *await self._read(lambda database: usage(database, app), app))
 
     async def change(
-        self, app: str, work: Callable[[Database, LeaseMoment], T], *, soon: bool = False, dead: bool = False
+        self,
+        app: str,
+        work: Callable[[Database, LeaseMoment], T],
+        *,
+        soon: bool = False,
+        dead: Callable[[Database, int], DeadLetterSize] | None = None,
     ) -> T:
         """Call a write function, such as those of `leases`, and return its result once it is durable. Raise what it
-        raises. `soon`: afterwards, something may be due before the next planned check. `dead`: it may write dead
-        letters; raise PartitionFull if there is no room for them."""
-        if dead:
-            await self._refresh_usage(app)
-            self._account.check_dead(app)
-        answer: T = await self._write(lambda database: work(database, self._moment()), app)
+        raises. `soon`: afterwards, something may be due before the next planned check. `dead`: a read function that
+        returns the dead letters that it writes; raise PartitionFull if there is no room for them."""
+        await self._refresh_usage(app)
+        size = await self.look(app, dead) if dead else DeadLetterSize()
+        # Without `dead`, the function itself decides what to do if there is no room.
+        no_room = self._account.why_full(app)
+        with self._account.taken(app, *size.counted, dead=True) if dead else nullcontext():
+            answer: T = await self._write(
+                lambda database: work(database, self._moment(no_room)),
+                app,
+                chars=size.bytes,
+                messages=max(size.messages, 1),
+            )
         if soon:
             self._later.set()
         return answer
@@ -268,8 +281,8 @@ class MessageBoard:
         for app, partition in await self._write(work, alone=True):
             self.signal.notify(app, partition)
 
-    def _moment(self) -> LeaseMoment:
-        return LeaseMoment(self.now_ns(), self._node, self._chance)
+    def _moment(self, no_room: str = "") -> LeaseMoment:
+        return LeaseMoment(self.now_ns(), self._node, self._chance, no_room)
 
     async def _keep_listening(self) -> None:
         if self._url.startswith("postgres"):
@@ -288,11 +301,17 @@ class MessageBoard:
             return await self._read(work)
 
     async def _write(
-        self, work: MessagePost | Callable[[Database], Any], app: str = "", *, alone: bool = False, chars: int = 0
+        self,
+        work: MessagePost | Callable[[Database], Any],
+        app: str = "",
+        *,
+        alone: bool = False,
+        chars: int = 0,
+        messages: int = 1,
     ) -> Any:  # any answer of the function
-        """Queue a write and wait for it; `chars`: the characters of bodies that a function writes. Raise Overloaded or
+        """Queue a write and wait for it; `chars` and `messages` are what a function writes. Raise Overloaded or
         PartitionFull."""
-        write = Write(work, asyncio.get_running_loop().create_future(), alone, chars)
+        write = Write(work, asyncio.get_running_loop().create_future(), alone, chars, messages)
         self._waiting.put(app, write)
         # A task exists only while something waits, so an idle board costs nothing.
         if self._writing is None or self._writing.done():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headgate.queue.messages.database import Database
+from headgate.queue.messages.database import ROW_BYTES, Database
 from headgate.queue.messages.records import MessageDraft, PartitionFull, QueueRecord
 
 DROP_MAX = 20_000
@@ -17,6 +17,8 @@ FULL_AGAIN_S = 10.0
 DEAD_ROOM = 2
 """Dead letters are accepted up to this multiple of an application's limits: a full application could otherwise not give
 up what fills it, and without a limit their queue would hold any number of messages."""
+ANSWER_BYTES = 120
+"""Bytes for each message of the answer that is stored under an Idempotency-Key."""
 KNOWN_S = 0.5
 """Seconds for which the usage of an application, once read from the database, counts as current."""
 _PLACE = "queue = ? and partition = ?"
@@ -28,8 +30,12 @@ class ApplicationLimits:
 
     messages_max: int = 0
     bytes_max: int = 0
+    """Bytes of everything that is kept, with ROW_BYTES for each row."""
     rate_max: int = 0
     """Messages that may be posted in a second."""
+    queues_max: int = 0
+    partitions_max: int = 0
+    """Partitions of all queues."""
 
 
 UNLIMITED = ApplicationLimits()
@@ -125,43 +131,43 @@ class ApplicationUsage:
         self._seen[app] = _Seen(messages + more[0], size_bytes + more[1], self.now_s())
 
     @contextmanager
-    def taken(self, app: str, drafts: Sequence[MessageDraft], *, dead: bool = False) -> Iterator[None]:
-        """Count the messages as pending inside the context. Raise PartitionFull if they are too many, too large or
-        too fast. `dead`: they are dead letters, for which a full application has as much room again."""
-        self._take(app, drafts, dead)
-        size = sum(draft.size_bytes for draft in drafts)
-        self._pend(app, len(drafts), size)
+    def taken(self, app: str, messages: int, size_bytes: int, *, dead: bool = False) -> Iterator[None]:
+        """Count messages and bytes as pending inside the context. Raise PartitionFull if they are too many or too
+        fast. `dead`: they are dead letters, for which a full application has as much room again."""
+        self._check(app, messages, size_bytes, DEAD_ROOM if dead else 1)
+        if self.limits.rate_max and not dead:
+            self._pace(app, messages)
+        if (seen := self._seen.get(app)) is not None:
+            seen.messages += messages
+            seen.size_bytes += size_bytes
+        self._pend(app, messages, size_bytes)
         try:
             yield
         finally:
             # If the write failed, `_seen` is too high until it is read again, after KNOWN_S.
-            self._pend(app, -len(drafts), -size)
+            self._pend(app, -messages, -size_bytes)
 
     def _pend(self, app: str, messages: int, size_bytes: int) -> None:
         before = self._pending.pop(app, (0, 0))
         if (now := (before[0] + messages, before[1] + size_bytes)) != (0, 0):
             self._pending[app] = now
 
-    def check_dead(self, app: str) -> None:
-        """Raise PartitionFull if the application has no room for dead letters either."""
-        self._check(app, (), DEAD_ROOM)
+    def why_full(self, app: str) -> str:
+        """Return why the application has no room for dead letters either, or an empty string."""
+        try:
+            self._check(app, 0, 0, DEAD_ROOM)
+        except PartitionFull as full:
+            return str(full)
+        return ""
 
-    def _take(self, app: str, drafts: Sequence[MessageDraft], dead: bool) -> None:
-        self._check(app, drafts, DEAD_ROOM if dead else 1)
-        if self.limits.rate_max and not dead:
-            self._pace(app, len(drafts))
-        if (seen := self._seen.get(app)) is not None:
-            seen.messages += len(drafts)
-            seen.size_bytes += sum(draft.size_bytes for draft in drafts)
-
-    def _check(self, app: str, drafts: Sequence[MessageDraft], times: int) -> None:
+    def _check(self, app: str, messages: int, size_bytes: int, times: int) -> None:
         """Raise PartitionFull if the messages exceed the limits, multiplied by `times`."""
         if (seen := self._seen.get(app)) is None:
             return
-        limits, size = self.limits, sum(draft.size_bytes for draft in drafts)
-        if limits.messages_max and seen.messages + len(drafts) > limits.messages_max * times:
+        limits = self.limits
+        if limits.messages_max and seen.messages + messages > limits.messages_max * times:
             raise PartitionFull(f"application {app} is full: its limit is {limits.messages_max} messages", FULL_AGAIN_S)
-        if limits.bytes_max and seen.size_bytes + size > limits.bytes_max * times:
+        if limits.bytes_max and seen.size_bytes + size_bytes > limits.bytes_max * times:
             raise PartitionFull(f"application {app} is full: its limit is {limits.bytes_max} bytes", FULL_AGAIN_S)
 
     def _pace(self, app: str, count: int) -> None:
@@ -179,11 +185,18 @@ class ApplicationUsage:
         self._rates[app] = left - count, now_s
 
 
+def size_of(drafts: Sequence[MessageDraft], key: str = "") -> int:
+    """Return the bytes that these messages count, with the answer if they have an Idempotency-Key."""
+    size = sum(draft.size_bytes for draft in drafts) + len(drafts) * ROW_BYTES
+    return size + ROW_BYTES + len(key) + len(drafts) * ANSWER_BYTES if key else size
+
+
 def usage(database: Database, app: str) -> tuple[int, int]:
-    """Return the numbers of messages and bytes that an application keeps."""
+    """Return the number of messages that an application keeps, and the bytes of everything that it keeps."""
+    queues = "queue in (select id from queue where app = ?)"
     sql = (
-        "select coalesce(sum(messages), 0), coalesce(sum(bytes), 0) from kept"
-        " where queue in (select id from queue where app = ?)"
+        f"select coalesce(sum(messages), 0), coalesce(sum(bytes), 0) from kept where {queues}"
+        f" union all select 0, coalesce(sum(bytes), 0) from extra where {queues}"
     )
-    messages, size = database.execute(sql, (app,))[0]
-    return int(messages), int(size)
+    (messages, size), (_, extra) = database.execute(sql, (app, app))
+    return int(messages), int(size) + int(messages) * ROW_BYTES + int(extra)

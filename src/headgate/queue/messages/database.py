@@ -18,6 +18,9 @@ from headgate.base.private import private_file
 
 Row = tuple[Any, ...]  # columns of several types
 
+ROW_BYTES = 200
+"""Bytes that a row counts in addition to its texts: a message with an empty body takes about as many, with its entries
+in the indexes."""
 PAGE_BYTES = 8_192
 """Page size of an SQLite file: with larger pages than usual, a body of a few kilobytes takes fewer of them."""
 # Names of tables and columns are those of the first version (`lane` is a partition, `crew` a group), because files
@@ -40,9 +43,11 @@ create table if not exists lease (queue bigint not null, crew text not null, par
     epoch bigint not null, token text not null, worker text not null, expires_ms bigint not null,
     ticks bigint not null, id text {binary} not null, ahead_ticks bigint not null, ahead_id text {binary} not null,
     ahead_epoch bigint not null, primary key (queue, crew, partition)){rowless};
+create index if not exists lease_token on lease (queue, token);
 create table if not exists tried (queue bigint not null, crew text not null, partition integer not null,
     id text {binary} not null, failed integer not null, died integer not null, handed bigint not null,
     due_ms bigint not null, error text not null, primary key (queue, crew, partition, id)){rowless};
+create index if not exists tried_due on tried (queue, crew, partition, due_ms);
 create table if not exists later (queue bigint not null, partition integer not null, ticks bigint not null,
     due_ms bigint not null, id text {binary} not null, body text {packed} not null, ttl_s bigint not null,
     held integer not null, primary key (queue, partition, ticks));
@@ -71,21 +76,34 @@ create table if not exists schedule_priority (queue bigint not null, name text n
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
     primary key (app, name)){rowless};
+create table if not exists extra (queue bigint primary key, bytes bigint not null);
 insert into kept (queue, partition, messages, bytes) select queue, partition, count(*), sum(octet_length(body))
-    from message where not exists (select 1 from kept) and queue in (select id from queue) group by queue, partition
-"""
+    from message where not exists (select 1 from kept) and queue in (select id from queue) group by queue, partition;
+insert into extra (queue, bytes) select queue, sum(bytes) from (
+    select queue, octet_length(key) + octet_length(answer) + {row} as bytes from posted
+    union all select queue, octet_length(error) + {row} from tried
+    union all select queue, octet_length(body) + {row} from schedule
+    union all select queue, {row} from lease) as found
+    where not exists (select 1 from extra) and queue in (select id from queue) group by queue
+""".replace("{row}", str(ROW_BYTES))
 
 
 class PartitionGrowth:
-    """Sum up how much a transaction adds to each partition; written at its end, in the order of partitions."""
+    """Sum up how much a transaction adds to each partition, and to what a queue keeps besides messages; written at its
+    end, in the order of partitions and queues."""
 
     def __init__(self) -> None:
         self._more: dict[tuple[int, int], tuple[int, int]] = {}
+        self._extra: dict[int, int] = {}
 
     def add(self, queue_partition: tuple[int, int], messages: int, size_bytes: int) -> None:
         """Add to a partition's sum; the numbers are negative for deletions."""
         before = self._more.get(queue_partition, (0, 0))
         self._more[queue_partition] = before[0] + messages, before[1] + size_bytes
+
+    def add_extra(self, queue: int, rows: int, text_bytes: int) -> None:
+        """Add answers, attempts, schedules or leases to a queue's sum; the numbers are negative for deletions."""
+        self._extra[queue] = self._extra.get(queue, 0) + rows * ROW_BYTES + text_bytes
 
     def write(self, database: Database) -> None:
         """Write the sums, except for queues that no longer exist."""
@@ -103,10 +121,22 @@ class PartitionGrowth:
             elif messages or size:
                 sql = "update kept set messages = messages + ?, bytes = bytes + ? where queue = ? and partition = ?"
                 database.execute(sql, (messages, size, *queue_partition))
+        for queue, size in sorted(self._extra.items()):
+            if size > 0:
+                database.execute(
+                    "insert into extra (queue, bytes) values (?, ?)"
+                    " on conflict (queue) do update set bytes = extra.bytes + excluded.bytes",
+                    (queue, size),
+                )
+            elif size:
+                # Rows that a server of the previous release added are not counted.
+                sql = "update extra set bytes = case when bytes < ? then 0 else bytes - ? end where queue = ?"
+                database.execute(sql, (-size, -size, queue))
 
     def clear(self) -> None:
         """Reset the sums for the next transaction."""
         self._more.clear()
+        self._extra.clear()
 
 
 class DatabaseDown(HeadgateError, OSError):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
 from headgate.base.errors import HeadgateError
 from headgate.queue.messages import queues
-from headgate.queue.messages.database import Database, DataRefused, Row
+from headgate.queue.messages.bounds import FULL_AGAIN_S
+from headgate.queue.messages.database import ROW_BYTES, Database, DataRefused, Row
 from headgate.queue.messages.posts import MessagePost, post_group
-from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord, StoredMessage
+from headgate.queue.messages.records import MessageDraft, NoQueue, PartitionFull, QueueRecord, StoredMessage
 from headgate.queue.messages.storage import read, read_ids
 from headgate.queueing.ids import Position
 from headgate.queueing.message import DEAD_TTL_S, ERROR_MAX_CHARS, DeadLetter, format_dead_letter
@@ -21,6 +24,8 @@ from headgate.queueing.policy import Policy
 DEFAULT_GROUP = "workers"
 """Group of leases that name none."""
 USUAL = Policy()
+DEAD_BYTES = 1_000
+"""Bytes that a dead letter has in addition to its message, with the answer that is stored for it."""
 
 PLACE = "queue = ? and crew = ? and partition = ?"
 _VANISHED = "Vanished: its lease expired each time before its job had ended"
@@ -93,6 +98,8 @@ class LeaseMoment:
     now_ns: int
     node: int
     chance: random.Random
+    no_room: str = ""
+    """Why the application has no room for dead letters; empty: it has some."""
 
     @property
     def now_ms(self) -> int:
@@ -143,6 +150,33 @@ def as_handed(one: StoredMessage, attempt: int) -> Handed:
     return Handed(one.message_id, one.timestamp, one.body, one.partition, attempt)
 
 
+class DeadLetterSize(NamedTuple):
+    """Hold the number of dead letters, and the bytes of their messages."""
+
+    messages: int = 0
+    bytes: int = 0
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """Return the messages and bytes that they count."""
+        return self.messages, self.bytes + self.messages * (2 * ROW_BYTES + DEAD_BYTES)
+
+
+class AttemptRecord(NamedTuple):
+    """Hold the failures of a message, and when its next attempt is due, in milliseconds since 1970; 0: never."""
+
+    failed: int = 0
+    due_ms: int = 0
+
+
+def attempts(database: Database, held: HeldLease, ids: Collection[str]) -> dict[str, AttemptRecord]:
+    """Return the recorded attempts of these messages."""
+    # Only those that are asked for: a group may have any number of failed messages.
+    marks = ", ".join("?" * len(ids))
+    sql = f"select id, failed, due_ms from tried where {PLACE} and id in ({marks})"
+    return {id: AttemptRecord(*row) for id, *row in database.execute(sql, (*held.place, *ids))}
+
+
 def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed | None:
     """Return a failed message that is due. An empty body means that it is dropped, because it has expired or is
     given up."""
@@ -158,7 +192,7 @@ def due_one(database: Database, held: HeldLease, moment: LeaseMoment) -> Handed 
         forget(database, held, id)
         return Handed(id, "", "", held.partition, 0)
     if died >= USUAL.deaths_max:
-        _bury(database, held, found[0], failed, died, _VANISHED, moment)
+        _vanished(database, held, found[0], failed, died, moment)
         return Handed(id, "", "", held.partition, 0)
     _mark(database, held, id, died)
     return as_handed(found[0], failed + died + 1)
@@ -174,11 +208,10 @@ def alone(database: Database, held: HeldLease, one: StoredMessage, moment: Lease
     failed, died, handed = rows[0] if rows else (0, 0, 0)
     died += 0 < handed < held.epoch
     if died >= USUAL.deaths_max:
-        _bury(database, held, one, failed, died, _VANISHED, moment)
+        _vanished(database, held, one, failed, died, moment)
         return None
     if not rows:
-        values = (*held.place, one.message_id, 0, 0, 0, 0, "")
-        database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+        _insert(database, held, one.message_id, 0, 0, 0, "")
     _mark(database, held, one.message_id, died)
     # The page counts as the first attempt, recorded or not.
     return as_handed(one, max(failed + died, 1) + 1)
@@ -189,9 +222,29 @@ def _mark(database: Database, held: HeldLease, id: str, died: int) -> None:
     database.execute(sql, (died, held.epoch, *held.place, id))
 
 
+def _insert(database: Database, held: HeldLease, id: str, failed: int, died: int, due_ms: int, error: str) -> None:
+    values = (*held.place, id, failed, died, 0, due_ms, error)
+    database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+    database.growth.add_extra(held.queue.id, 1, len(error.encode()))
+
+
 def forget(database: Database, held: HeldLease, id: str) -> None:
     """Delete the record of a message's attempts: it is done, or no longer exists."""
-    database.execute(f"delete from tried where {PLACE} and id = ?", (*held.place, id))
+    gone = database.execute(
+        f"delete from tried where {PLACE} and id = ? returning octet_length(error)", (*held.place, id)
+    )
+    for (size,) in gone:
+        database.growth.add_extra(held.queue.id, -1, -size)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Represent a message that is given up."""
+
+    message: StoredMessage
+    failed: int
+    died: int
+    error: str
 
 
 def fail(
@@ -202,20 +255,19 @@ def fail(
     tries: int,
     attempts: int,
     moment: LeaseMoment,
-) -> None:
-    """Let a message whose job failed wait for its next attempt, or give it up."""
+) -> GivenUp | None:
+    """Let a message whose job failed wait for its next attempt; return it if it is given up instead."""
     row = database.execute(f"select died from tried where {PLACE} and id = ?", (*held.place, one.message_id))
     died = row[0][0] if row else 0
     if failure.reject or tries >= attempts:
-        _bury(database, held, one, tries, died, failure.error, moment)
-        return
+        return GivenUp(one, tries, died, failure.error)
     delay_s = USUAL.delay_s(tries, moment.chance.random()) if failure.retry_after is None else failure.retry_after
+    # The old row is deleted because `insert` copies rows and cannot replace one.
     forget(database, held, one.message_id)
     # In the table, 0 means that no attempt is due.
     due_ms = max(until(moment, delay_s), 1)
-    # The old row was deleted because `insert` copies rows and cannot replace one.
-    values = (*held.place, one.message_id, tries, died, 0, due_ms, _storable(failure.error))
-    database.insert("tried", "queue, crew, partition, id, failed, died, handed, due_ms, error", [values])
+    _insert(database, held, one.message_id, tries, died, due_ms, _storable(failure.error))
+    return None
 
 
 def _storable(error: str) -> str:
@@ -223,37 +275,51 @@ def _storable(error: str) -> str:
     return error[:ERROR_MAX_CHARS].replace("\x00", "?").encode(errors="replace").decode()
 
 
-def _bury(
-    database: Database, held: HeldLease, one: StoredMessage, failed: int, died: int, error: str, moment: LeaseMoment
+def _vanished(
+    database: Database, held: HeldLease, one: StoredMessage, failed: int, died: int, moment: LeaseMoment
 ) -> None:
-    """Move the message to the application's dead letters, in the transaction that deletes it here."""
+    """Give up a message that has ended its process too often. Raise PartitionFull if there is no room for its dead
+    letter."""
+    if moment.no_room:
+        raise PartitionFull(moment.no_room, FULL_AGAIN_S)
+    bury(database, held, [GivenUp(one, failed, died, _VANISHED)], moment)
+
+
+def bury(database: Database, held: HeldLease, given_up: Sequence[GivenUp], moment: LeaseMoment) -> None:
+    """Move messages to the application's dead letters, in the transaction that forgets their attempts."""
     (app,) = database.execute("select app from queue where id = ?", (held.queue.id,))[0]
-    partition = QueuePartition(held.queue.name, held.partition)
-    head = DeadLetter(
-        queue=partition.queue,
-        partition=partition.number,
-        message_id=one.message_id,
-        timestamp=one.timestamp,
-        attempts=failed + died,
-        error=_storable(error) or "its job failed",
-        worker=held.worker,
-        dead_ms=moment.now_ms,
-        died=died,
-    )
     try:
         queues.find(database, app, DEAD_LETTERS)
     except NoQueue:
         queues.create(database, app, QueueRecord(0, DEAD_LETTERS, 1, "user", "strong", "", moment.now_ms))
-    # Each group gives a message up for itself, so its name is part of the key.
-    key = f"dead-{held.group}-{partition}-{one.message_id}"
-    draft = MessageDraft(format_dead_letter(head, one.body), DEAD_TTL_S, 1)
-    # The key also stands for the digest: the letter contains the time, so a repetition would differ from the first.
-    post = MessagePost(app, DEAD_LETTERS, (draft,), key, key)
+    posts = [_dead_message(app, held, one, moment) for one in given_up]
     try:
-        (answer,) = post_group(database, [post], moment.now_ns, moment.node, moment.chance)
+        answers = post_group(database, posts, moment.now_ns, moment.node, moment.chance)
     except NoQueue as error:
         # Another server has just removed the queue. An answer to the caller would commit half of the outcome.
         raise DataRefused("the queue of dead letters has just been removed") from error
-    if isinstance(answer, Exception):
-        raise AssertionError("the queue was made, and a key comes with one message") from answer
-    forget(database, held, one.message_id)
+    if refused := [answer for answer in answers if isinstance(answer, Exception)]:
+        raise AssertionError("the queue was made, and no post of others has such a key") from refused[0]
+    for one in given_up:
+        forget(database, held, one.message.message_id)
+
+
+def _dead_message(app: str, held: HeldLease, one: GivenUp, moment: LeaseMoment) -> MessagePost:
+    partition = QueuePartition(held.queue.name, held.partition)
+    head = DeadLetter(
+        queue=partition.queue,
+        partition=partition.number,
+        message_id=one.message.message_id,
+        timestamp=one.message.timestamp,
+        attempts=one.failed + one.died,
+        error=_storable(one.error) or "its job failed",
+        worker=held.worker,
+        dead_ms=moment.now_ms,
+        died=one.died,
+    )
+    draft = MessageDraft(format_dead_letter(head, one.message.body), DEAD_TTL_S, 1)
+    # Each group gives a message up for itself, so its name is part of the key. No header has line breaks: an
+    # application that posts under such a key in advance would make every attempt to give the message up fail.
+    key = f"dead\n{held.group}\n{partition}\n{one.message.message_id}"
+    # The key also stands for the digest: the letter contains the time, so a repetition would differ from the first.
+    return MessagePost(app, DEAD_LETTERS, (draft,), key, key)

@@ -8,24 +8,27 @@ its partitions, the first of which has the token. All of it runs in the transact
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from headgate.queue.messages import holders, queues
+from headgate.queue.messages.bounds import FULL_AGAIN_S
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.records import InvalidPost, KeyReused
-from headgate.queue.messages.storage import read_ids
+from headgate.queue.messages.records import InvalidPost, PartitionFull, QueueRecord
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.partitions import QueuePartition, comes_next, head_of
+
+LEASES_MAX = 20_000
+"""Limit on the partitions that all groups of one queue have ever leased, counted once for each group: a hundred groups
+have room, whatever the number of partitions."""
+GONE_MAX = 200
+"""Failed messages that one request finds expired or gives up; the next request continues."""
 
 
 def take(database: Database, wanted: holders.LeaseRequest, moment: holders.LeaseMoment) -> holders.MessageLease | None:
     """Lease a partition, or a strand, that nobody holds and that has something to do; return None if there is none.
-    Raise NoQueue, InvalidPost."""
+    Raise NoQueue, InvalidPost, PartitionFull."""
     queue = queues.find(database, wanted.app, wanted.queue)
     if wanted.partition is not None and not 1 <= wanted.partition <= queue.partitions:
         raise InvalidPost({"partition": f"the queue has partitions 1 to {queue.partitions}"})
@@ -40,11 +43,7 @@ def take(database: Database, wanted: holders.LeaseRequest, moment: holders.Lease
         places = [((queue.id, wanted.group, row[0]), Position(*row[2:4])) for row in strand]
         if not any(_waits(database, place, at, moment.now_ms) for place, at in places):
             continue
-        # Another server may insert the same rows now; neither fails, and the update below decides.
-        for place in (place for place, _ in places if place[2] not in known):
-            values = (*place, 0, "", "", 0, START.ticks, START.id, START.ticks, START.id, 0)
-            marks = ", ".join("?" * len(values))
-            database.execute(f"insert into lease values ({marks}) on conflict do nothing", values)
+        _insert(database, queue, [place for place, _ in places if place[2] not in known])
         head, epoch, _, id, _ = strand[0]
         # A worker that presents the name counts as the holder, so nobody must be able to guess it.
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
@@ -58,6 +57,22 @@ def take(database: Database, wanted: holders.LeaseRequest, moment: holders.Lease
             return holders.MessageLease(token, head, epoch + 1, wanted.ttl_s, id, queue.priorities)
         # another server was quicker
     return None
+
+
+def _insert(database: Database, queue: QueueRecord, places: Sequence[Row]) -> None:
+    """Insert the rows of partitions that the group leases for the first time. Raise PartitionFull."""
+    if not places:
+        return
+    there = "select count(*) from (select 1 from lease where queue = ? limit ?) as found"
+    if database.execute(there, (queue.id, LEASES_MAX))[0][0] + len(places) > LEASES_MAX:
+        why = f"the groups of {queue.name} have leased {LEASES_MAX} partitions in all: use fewer groups"
+        raise PartitionFull(why, FULL_AGAIN_S)
+    # Another server may insert the same rows now; neither fails, and the update that follows decides.
+    for place in places:
+        values = (*place, 0, "", "", 0, START.ticks, START.id, START.ticks, START.id, 0)
+        marks = ", ".join("?" * len(values))
+        new = database.execute(f"insert into lease values ({marks}) on conflict do nothing returning 1", values)
+        database.growth.add_extra(queue.id, len(new), 0)
 
 
 def _unknown(partition: int) -> Row:
@@ -75,7 +90,7 @@ def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Strand:
+class LeasedStrand:
     """Represent what one lease covers: a strand, or one partition if the queue has no priorities."""
 
     leases: tuple[holders.HeldLease, ...]
@@ -102,7 +117,7 @@ class _Strand:
         )
 
 
-def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _Strand:
+def strand_of(database: Database, app: str, name: str, token: str, now_ms: int) -> LeasedStrand:
     """Return the partitions that this lease covers. Raise LeaseLost, NoQueue."""
     queue = queues.find(database, app, name)
     columns = "crew, partition, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch"
@@ -129,13 +144,13 @@ def _held(database: Database, app: str, name: str, token: str, now_ms: int) -> _
         )
         for group, n, epoch, worker, ticks, id, ahead_ticks, ahead_id, ahead_epoch in rows
     )
-    return _Strand(leases, *turn[0]) if turn else _Strand(leases)
+    return LeasedStrand(leases, *turn[0]) if turn else LeasedStrand(leases)
 
 
 def release(database: Database, app: str, queue: str, token: str, moment: holders.LeaseMoment) -> None:
     """Give a lease back. This declares that fetched messages that are not done were not started. Raise LeaseLost or
     NoQueue."""
-    strand = _held(database, app, queue, token, moment.now_ms)
+    strand = strand_of(database, app, queue, token, moment.now_ms)
     for held in strand.leases:
         place = (*held.place, held.epoch)
         database.execute(f"update tried set handed = 0 where {holders.PLACE} and handed = ?", place)
@@ -150,20 +165,22 @@ def fetch(
 ) -> list[holders.Handed]:
     """Return the next messages. A repeated call returns the same ones, unless one of a higher priority has arrived.
     A message whose last attempt failed, or has no known outcome, comes alone; in a queue with priorities each
-    message does. Raise LeaseLost, NoQueue."""
-    strand = _held(database, app, queue, token, moment.now_ms)
+    message does. Raise LeaseLost, NoQueue, PartitionFull."""
+    strand = strand_of(database, app, queue, token, moment.now_ms)
     if len(strand.leases) == 1:
         return _fetch(database, strand.leases[0], limit, moment)
-    while True:
+    # Each round finds that one partition has nothing to hand out.
+    for _ in strand.leases:
         since_ms = [_since_ms(database, held, moment.now_ms) for held in strand.leases]
         following = comes_next(since_ms, moment.now_ms, strand.passed)
         if following is None:
-            return []
+            break
         held = strand.leases[following.which]
         if found := _fetch(database, held, 1, moment):
             replace(strand, handed=held.partition, then_passed=following.passed).keep(database)
             return found
-        strand = _held(database, app, queue, token, moment.now_ms)  # it was given up, or has expired
+        strand = strand_of(database, app, queue, token, moment.now_ms)  # it was given up, or has expired
+    return []
 
 
 def _since_ms(database: Database, held: holders.HeldLease, now_ms: int) -> int | None:
@@ -180,10 +197,14 @@ def _fetch(
     database: Database, held: holders.HeldLease, limit: int, moment: holders.LeaseMoment
 ) -> list[holders.Handed]:
     """Return the next messages of one partition."""
-    # A message without a body is gone, so the next one is read; each round deletes a row, so the loop ends.
-    while (due := holders.due_one(database, held, moment)) is not None:
+    # A message without a body is gone, and so is its row.
+    for _ in range(GONE_MAX):
+        if (due := holders.due_one(database, held, moment)) is None:
+            break
         if due.body:
             return [due]
+    else:
+        return []  # the transaction holds up writes of others
     at = held.at
     # The holder before fetched up to `ahead` and did not come back: any of these may have ended its process.
     while at < held.ahead and held.ahead_epoch < held.epoch:
@@ -202,148 +223,3 @@ def _fetch(
         sql = "ahead_ticks = ?, ahead_id = ?, ahead_epoch = epoch"
         holders.write(database, held, sql, ahead.ticks, ahead.id)
     return [holders.as_handed(one, 1) for one in page]
-
-
-def commit(
-    database: Database,
-    app: str,
-    queue: str,
-    token: str,
-    outcome: holders.Outcome,
-    moment: holders.LeaseMoment,
-    key: str = "",
-) -> holders.MessageLease:
-    """Record that everything up to the last message named is done or waits for its next attempt, and return the
-    lease, which continues. Repeated under the same key as the last time, the outcome is not recorded again.
-
-    Raise LeaseLost, NoQueue, InvalidPost, KeyReused.
-    """
-    strand = _held(database, app, queue, token, moment.now_ms)
-    known = bool(key) and _is_known(database, strand, outcome, key)
-    # All are checked before anything is written: the transaction holds writes of others, which a refusal must not undo.
-    parts = [] if known else _by_partition(database, strand, outcome)
-    reports = [_checked(database, held, part, moment) for held, part in parts]
-    if key and not known:
-        _remember(database, strand, outcome, key)
-    for report in reports:
-        _record(database, report, moment)
-    # An outcome uses the turn up. A mere extension of the lease does not.
-    if reports and len(strand.leases) > 1:
-        replace(strand, passed=strand.then_passed).keep(database)
-    strand.write(database, "expires_ms = ?", holders.until(moment, outcome.ttl))
-    head = strand.leases[0]
-    processed = next((report.last.id for report in reports if report.held is head), head.at.id)
-    return holders.MessageLease(token, head.partition, head.epoch, outcome.ttl, processed, len(strand.leases))
-
-
-def _is_known(database: Database, strand: _Strand, outcome: holders.Outcome, key: str) -> bool:
-    """Return whether the last outcome of this lease came under this key. Raise KeyReused if it was another one."""
-    head = strand.leases[0]
-    sql = f"select digest from outcome where {holders.PLACE} and epoch = ? and key = ?"
-    rows = database.execute(sql, (*head.place, head.epoch, key))
-    if rows and rows[0][0] != _digest(outcome):
-        raise KeyReused("this Idempotency-Key was used for another outcome")
-    return bool(rows)
-
-
-def _remember(database: Database, strand: _Strand, outcome: holders.Outcome, key: str) -> None:
-    # One key for each lease is enough: a worker repeats an outcome until it is answered, before it reports another.
-    database.execute(
-        "insert into outcome (queue, crew, partition, epoch, key, digest) values (?, ?, ?, ?, ?, ?) on conflict"
-        " (queue, crew, partition) do update set epoch = excluded.epoch, key = excluded.key, digest = excluded.digest",
-        (*strand.leases[0].place, strand.leases[0].epoch, key, _digest(outcome)),
-    )
-
-
-def _digest(outcome: holders.Outcome) -> str:
-    return hashlib.blake2b(msgspec.json.encode(outcome), digest_size=24).hexdigest()
-
-
-def _by_partition(
-    database: Database, strand: _Strand, outcome: holders.Outcome
-) -> list[tuple[holders.HeldLease, holders.Outcome]]:
-    """Split an outcome by partition. An id may exist in several; it then means the one that was handed out last."""
-    if not outcome.done and not outcome.failed:
-        return []
-    leases = sorted(strand.leases, key=lambda held: held.partition != strand.handed)
-    if len(leases) == 1:
-        return [(leases[0], outcome)]
-    waiting = [_waiting(database, held) for held in leases]
-
-    def of(id: str) -> holders.HeldLease:
-        at = position_of(id)
-        known = zip(leases, waiting, strict=True)
-        return next((held for held, ids in known if held.at < at <= held.ahead or id in ids), leases[0])
-
-    found: dict[int, tuple[holders.HeldLease, holders.Outcome]] = {}
-    for held in leases:
-        done = tuple(id for id in outcome.done if of(id) is held)
-        failed = tuple(one for one in outcome.failed if of(one.message_id) is held)
-        if done or failed:
-            found[held.partition] = held, holders.Outcome(done, failed, outcome.ttl, outcome.attempts)
-    return list(found.values())
-
-
-@dataclass(frozen=True, slots=True)
-class _PartitionReport:
-    """Hold the reported outcomes of one partition that can be recorded."""
-
-    held: holders.HeldLease
-    outcome: holders.Outcome
-    last: Position
-
-
-def _waiting(database: Database, held: holders.HeldLease) -> set[str]:
-    """Return the ids of messages that wait for a retry."""
-    return {id for (id,) in database.execute(f"select id from tried where {holders.PLACE} and due_ms > 0", held.place)}
-
-
-def _checked(
-    database: Database, held: holders.HeldLease, outcome: holders.Outcome, moment: holders.LeaseMoment
-) -> _PartitionReport:
-    """Check an outcome, without writing anything, and return what can be recorded. Raise InvalidPost."""
-    named = {*outcome.done, *(one.message_id for one in outcome.failed)}
-    ahead = sorted(position_of(id) for id in named if position_of(id) > held.at)
-    _check(database, held, named, ahead, _waiting(database, held), moment)
-    return _PartitionReport(held, outcome, ahead[-1] if ahead else held.at)
-
-
-def _record(database: Database, report: _PartitionReport, moment: holders.LeaseMoment) -> None:
-    held, outcome = report.held, report.outcome
-    known: dict[str, int] = dict(database.execute(f"select id, failed from tried where {holders.PLACE}", held.place))
-    for id in outcome.done:
-        if id in known:
-            holders.forget(database, held, id)
-    for failure in outcome.failed:
-        # Read one by one: together, the bodies of two thousand messages take gigabytes.
-        if found := read_ids(database, held.queue.id, [(held.partition, failure.message_id)], moment.now_ms):
-            tries = known.get(failure.message_id, 0) + 1
-            holders.fail(database, held, found[0], failure, tries, outcome.attempts, moment)
-        elif failure.message_id in known:
-            holders.forget(database, held, failure.message_id)
-    holders.write(database, held, "ticks = ?, id = ?", report.last.ticks, report.last.id)
-
-
-def _check(
-    database: Database,
-    held: holders.HeldLease,
-    named: set[str],
-    ahead: list[Position],
-    waiting: set[str],
-    moment: holders.LeaseMoment,
-) -> None:
-    """Check that no message is skipped, and that only fetched messages are named. Raise InvalidPost."""
-    past = {id for id in named if position_of(id) <= held.at} - waiting
-    if past:
-        raise InvalidPost({"done": f"{min(past)} is already done, and waits for no retry"})
-    if not ahead:
-        return
-    if ahead[-1] > held.ahead:
-        raise InvalidPost({"done": f"{ahead[-1].id} was not fetched"})
-    # If all messages up to the last one are named, they are at most this many; one more shows that one was left out.
-    between = holders.behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
-    for one in between:
-        if position_of(one.message_id) < ahead[-1] and one.message_id not in named:
-            raise InvalidPost(
-                {"done": f"{one.message_id} comes before the last one named, and is neither done nor failed"}
-            )

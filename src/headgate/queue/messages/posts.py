@@ -250,6 +250,7 @@ def _write(
         if post.key:
             answer = msgspec.json.encode(posted).decode()
             key_rows.append((queue.id, post.key, post.digest, answer, now_ms + records.KEYS_MAX_S * 1000))
+            database.growth.add_extra(queue.id, 1, len(post.key.encode()) + len(answer))
         answers[n] = posted, False
     if rows:
         database.insert("message", "queue, partition, ticks, id, body, expires_ms", rows)
@@ -275,11 +276,12 @@ class Write:
     """Whether the write needs a transaction of its own."""
     written_chars: int = 0
     """Characters of bodies that a function writes."""
+    written_messages: int = 1
 
     @property
     def messages(self) -> int:
-        """Return the number of messages in the post."""
-        return len(self.work.drafts) if isinstance(self.work, MessagePost) else 1
+        """Return the number of messages that are written."""
+        return len(self.work.drafts) if isinstance(self.work, MessagePost) else self.written_messages
 
     @property
     def chars(self) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from headgate.queue.messages.bounds import FULL_AGAIN_S, UNLIMITED, ApplicationLimits
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.records import COUNT_MAX, InvalidPost, NoQueue, QueueRecord
+from headgate.queue.messages.records import COUNT_MAX, InvalidPost, NoQueue, PartitionFull, QueueRecord
 from headgate.queueing.partitions import priority_of
 
 WAITING_MAX = 1_000
@@ -22,10 +23,7 @@ _FROM = (
     " left join ranked on ranked.queue = queue.id"
 )
 
-_PARTS = (
-    "lane", "lease", "tried", "turn", "outcome", "awaited", "schedule", "schedule_priority", "kept", "bounded", "aged",
-    "ranked",
-)  # fmt: skip
+_PARTS = ("lane", "awaited", "schedule", "schedule_priority", "kept", "extra", "bounded", "aged", "ranked")
 """Tables whose rows of a queue are deleted when the queue is removed."""
 
 
@@ -60,11 +58,13 @@ def count(database: Database, queue: QueueRecord, now_ms: int) -> int:
     return int(database.execute(sql, (queue.id, now_ms, COUNT_MAX))[0][0])
 
 
-def create(database: Database, app: str, wanted: QueueRecord) -> None:
-    """Create a queue. Raise InvalidPost."""
+def create(database: Database, app: str, wanted: QueueRecord, limits: ApplicationLimits = UNLIMITED) -> None:
+    """Create a queue, or change the one of this name. Raise InvalidPost, or PartitionFull if the application would have
+    too many queues or partitions."""
     try:
         known = find(database, app, wanted.name)
     except NoQueue:
+        _check_count(database, app, 1, wanted.partitions, limits)
         values = (
             app,
             wanted.name,
@@ -84,17 +84,34 @@ def create(database: Database, app: str, wanted: QueueRecord) -> None:
         if wanted.priorities > 1:
             database.execute("insert into ranked (queue, priorities) values (?, ?)", (rows[0][0], wanted.priorities))
     else:
-        _update(database, app, known, wanted)
+        _update(database, app, known, wanted, limits)
     database.notify(app)
 
 
-def _update(database: Database, app: str, known: QueueRecord, wanted: QueueRecord) -> None:
+def _check_count(database: Database, app: str, queues: int, partitions: int, limits: ApplicationLimits) -> None:
+    """Check that the application may have so many more. Raise PartitionFull."""
+    if not limits.queues_max and not limits.partitions_max:
+        return
+    sql = "select count(*), coalesce(sum(partitions), 0) from queue where app = ?"
+    (there,) = database.execute(sql, (app,))
+    every = (
+        (there[0] + queues, limits.queues_max, "queues"),
+        (int(there[1]) + partitions, limits.partitions_max, "partitions"),
+    )
+    for count, most, what in every:
+        if most and count > most:
+            raise PartitionFull(f"application {app} may have {most} {what}, not {count}: remove a queue", FULL_AGAIN_S)
+
+
+def _update(database: Database, app: str, known: QueueRecord, wanted: QueueRecord, limits: ApplicationLimits) -> None:
     if wanted.partitions < known.partitions:
         raise InvalidPost({"partitions": f"a queue cannot lose partitions: it has {known.partitions}"})
     if wanted.priorities != known.priorities:
         raise InvalidPost(
             {"priorities": f"a queue cannot change its priorities: it has {known.priorities}; create another queue"}
         )
+    if wanted.partitions > known.partitions:
+        _check_count(database, app, 0, wanted.partitions - known.partitions, limits)
     database.execute(
         "update queue set partitions = ?, kind = ?, consistency = ?, principles = ? where id = ?",
         (wanted.partitions, wanted.kind, wanted.consistency, wanted.principles, known.id),
@@ -135,7 +152,8 @@ def remove(database: Database, app: str, name: str) -> None:
     )
     for table in _PARTS:
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
-    # Messages and keys of posts may be many: `purge` deletes them in pieces, under a number that no queue has any more.
+    # Messages, keys of posts and the state of groups may be many: `purge` deletes them in pieces, under a number that
+    # no queue has any more.
     database.execute("insert into doomed (queue) values (?)", (queue.id,))
     database.notify(app)
 

@@ -96,6 +96,7 @@ def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms
     values: Row = (queue.id, wanted.name, wanted.cron, wanted.zone, wanted.missed, wanted.partition or 0, wanted.key)
     values = (*values, wanted.ttl, wanted.body, first_ms, "")
     database.insert("schedule", f"queue, {_COLUMNS}", [values])
+    database.growth.add_extra(queue.id, 1, len(wanted.body.encode()))
     if wanted.priority:
         database.insert("schedule_priority", "queue, name, priority", [(queue.id, wanted.name, wanted.priority)])
     return msgspec.structs.replace(wanted, next_at=seconds(first_ms), problem="")
@@ -111,7 +112,10 @@ def _forget(database: Database, queue: int, name: str) -> int:
     """Delete the schedule and return how many there were: 0 or 1."""
     place = "where queue = ? and name = ?"
     database.execute(f"delete from schedule_priority {place}", (queue, name))
-    return len(database.execute(f"delete from schedule {place} returning 1", (queue, name)))
+    gone = database.execute(f"delete from schedule {place} returning octet_length(body)", (queue, name))
+    for (size,) in gone:
+        database.growth.add_extra(queue, -1, -size)
+    return len(gone)
 
 
 def every(database: Database, queue: int) -> list[MessageSchedule]:

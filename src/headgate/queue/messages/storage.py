@@ -62,6 +62,13 @@ def read_ids(database: Database, queue: int, ids: Sequence[tuple[int, str]], now
     return found
 
 
+def sizes(database: Database, queue: int, ids: Sequence[tuple[int, str]]) -> list[int]:
+    """Return the bytes of the body of each message that exists."""
+    sql = "select octet_length(body) from message where queue = ? and partition = ? and ticks = ? and id = ?"
+    found = (database.execute(sql, (queue, partition, ticks_of(id), id)) for partition, id in ids)
+    return [rows[0][0] for rows in found if rows]
+
+
 def backlog(database: Database, queue: int, partition: int, after: Position, now_ms: int) -> PartitionBacklog:
     here = "from message where queue = ? and partition = ? and expires_ms > ?"
     behind = f"{here} and (ticks, id) > (?, ?)"
@@ -142,28 +149,35 @@ _OF_REMOVED_QUEUES = (
     ("message", "queue, partition, ticks, id"),
     ("later", "queue, partition, ticks"),
     ("posted", "queue, key"),
+    ("tried", "queue, crew, partition, id"),
+    ("lease", "queue, crew, partition"),
+    ("turn", "queue, crew, partition"),
+    ("outcome", "queue, crew, partition"),
 )
 """Tables from which `purge` removes what is left of removed queues, and their keys."""
 
 
 def purge(database: Database, now_ms: int, most: int) -> int:
-    """Remove at most `most` messages that have expired, and what is left of removed queues, forget old keys, and return
-    the number removed."""
-    database.execute(
-        # PostgreSQL knows no limit of a `delete` itself.
-        "delete from posted where (queue, key) in (select queue, key from posted where expires_ms <= ? limit ?)",
-        (now_ms, most),
-    )
-    past = "select app, name from retired where last_ticks < ? limit ?"
-    long_ago = ticks_of_unix_ns(now_ms * 1_000_000) - RETIRED_MAX_S * TICKS_A_SECOND
-    database.execute(f"delete from retired where (app, name) in ({past})", (long_ago, most))
+    """Remove at most `most` rows: messages that have expired, old answers to posts, and what is left of removed queues.
+    Return the number removed."""
     key = "queue, partition, ticks, id"
+    # PostgreSQL knows no limit of a `delete` itself.
     expired = f"select {key} from message where expires_ms <= ? limit ?"
     sql = f"delete from message where ({key}) in ({expired}) returning queue, partition, octet_length(body)"
     gone = database.execute(sql, (now_ms, most))
     for queue, partition, size in gone:
         database.growth.add((queue, partition), -1, -size)
     removed = len(gone)
+    old = "select queue, key from posted where expires_ms <= ? limit ?"
+    sql = f"delete from posted where (queue, key) in ({old}) returning queue, octet_length(key) + octet_length(answer)"
+    answers = database.execute(sql, (now_ms, most - removed))
+    for queue, size in answers:
+        database.growth.add_extra(queue, -1, -size)
+    removed += len(answers)
+    past = "select app, name from retired where last_ticks < ? limit ?"
+    long_ago = ticks_of_unix_ns(now_ms * 1_000_000) - RETIRED_MAX_S * TICKS_A_SECOND
+    sql = f"delete from retired where (app, name) in ({past}) returning 1"
+    removed += _removed(database, sql, (long_ago, most - removed))
     # The counts of a removed queue were deleted with it, so these deletions are not counted.
     for (queue,) in database.execute("select queue from doomed limit 10"):
         for table, key in _OF_REMOVED_QUEUES:

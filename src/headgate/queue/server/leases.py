@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from headgate.base.tasks import unless
-from headgate.queue.messages import leases
+from headgate.queue.messages import leases, outcomes
 from headgate.queue.messages.holders import DEFAULT_GROUP, LeaseRequest, Outcome
 from headgate.queue.messages.records import READ_MAX, InvalidPost
 from headgate.queue.server import forms
@@ -72,11 +72,12 @@ async def commit(site: MessageSite, request: HttpRequest, app: str, queue: str, 
     outcome = await _body(request, Outcome)
     _checked(outcome)
     key = forms.idempotency_key(request.headers)
+    # Each group of workers may give up the same messages once more, so dead letters are limited here, too.
+    dead = lambda database, now_ms: outcomes.dead_letters(database, app, queue, lease, outcome, now_ms)  # noqa: E731
     renewed = await site.board.change(
         app,
-        lambda database, now: leases.commit(database, app, queue, lease, outcome, now, key),
-        # Each group of workers may give up the same messages once more, so dead letters are limited here, too.
-        dead=bool(outcome.failed),
+        lambda database, now: outcomes.commit(database, app, queue, lease, outcome, now, key),
+        dead=dead if outcome.failed else None,
     )
     return answer({**OK, "lease": renewed})
 

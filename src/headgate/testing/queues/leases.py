@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headgate.queue.messages import leases, queues
+from headgate.queue.messages import leases, outcomes, queues
 from headgate.queue.messages.database import SqliteDatabase
 from headgate.queue.messages.holders import Failure, Handed, LeaseLost, LeaseMoment, LeaseRequest, MessageLease, Outcome
 from headgate.queue.messages.posts import MessagePost, post_group
@@ -180,7 +180,7 @@ class LeaseSimulation:
         if kind != "done":
             failed = Failure(handed.message_id, "why", after_s, kind == "never")
             outcome = Outcome(failed=(failed,), ttl=TTL_MS / 1000, attempts=100)
-        leases.commit(server, APP, QUEUE, holder.lease.lease, outcome, self._moment(chance))
+        outcomes.commit(server, APP, QUEUE, holder.lease.lease, outcome, self._moment(chance))
         known.ended, known.due_ms = kind != "later", self.now_ms + int(after_s * 1000)
         known.refused = kind == "never"
         self.held_ms[holder.strand], holder.fetched = self.now_ms + TTL_MS, None
