@@ -148,7 +148,7 @@ async def test_a_store_that_could_not_be_opened_can_be_opened_after_its_repair(t
     assert refused.value.__traceback__ is not None, "it holds on to whatever the first attempt left open"
 
 
-async def test_leases_of_an_earlier_life_are_gone(tmp_path: Path) -> None:
+async def test_leases_of_an_earlier_process_have_ended(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path / "s")
     lease = await backend.grant(60)
     await backend.commit([], [Put("/mine", b"", lease)])

@@ -212,7 +212,7 @@ async def test_a_cloud_that_asks_for_patience_says_for_how_long(
 
 
 @pytest.mark.long
-async def test_a_cloud_that_is_broken_is_away_and_never_a_failed_node(
+async def test_a_broken_cloud_counts_as_unavailable_and_never_as_a_failed_node(
     ground: Ground, driver: Cloud, wanted: MachineSpec
 ) -> None:
     for fault in (ground.away, unheard, lost, cut):
@@ -228,7 +228,7 @@ async def test_a_cloud_that_is_broken_is_away_and_never_a_failed_node(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"null", b"<a/>", b"<a><b/></a>", b"\xff\x00"])
-async def test_a_malformed_answer_of_a_cloud_counts_as_none(
+async def test_a_malformed_answer_of_a_cloud_counts_as_no_answer(
     ground: Ground, driver: Cloud, wanted: MachineSpec, body: bytes
 ) -> None:
     ground.faults.always(answers(200, body))
@@ -244,7 +244,7 @@ async def test_a_malformed_answer_of_a_cloud_counts_as_none(
 
 
 @pytest.mark.long
-async def test_an_incomplete_list_counts_as_none(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
+async def test_an_incomplete_list_counts_as_no_answer(ground: Ground, driver: Cloud, wanted: MachineSpec) -> None:
     node = await made(driver, wanted)
     for fault in (cut, ground.away, ground.throttled, ground.refused, lost):
         ground.faults.once(fault, ground.lists)
@@ -370,7 +370,7 @@ async def test_the_next_process_finds_the_machine_after_a_crash_between_any_two_
     assert number > 3
 
 
-async def test_limits_are_amounts_and_a_cloud_without_an_answer_is_away(ground: Ground, driver: Cloud) -> None:
+async def test_limits_are_amounts_and_a_cloud_without_an_answer_is_unavailable(ground: Ground, driver: Cloud) -> None:
     limits = await driver.limits(ground.provider)
     assert all(isinstance(amount, int | float) for amount in limits.values())
     ground.faults.always(unheard)

@@ -60,7 +60,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "CONNECT_S", 2.0)
 
 
-async def test_a_watch_goes_on_where_it_was_and_reads_no_value_again(backend: EtcdBackend, line: Proxy) -> None:
+async def test_a_watch_continues_where_it_was_and_reads_no_value_again(backend: EtcdBackend, line: Proxy) -> None:
     await backend.commit([], [Put(f"/w/{n}", b"x" * 100_000) for n in range(5)])
     watch = backend.watch("/w")
     async with aclosing(watch):  # type: ignore[type-var]  # an async generator behind its protocol
@@ -132,7 +132,7 @@ async def test_an_unreachable_server_is_reported_quickly(impatient: None) -> Non
         await EtcdBackend.open(f"etcd://127.0.0.1:{port}")
 
 
-async def test_the_next_server_is_used_when_one_is_gone(etcd_server: Etcd) -> None:
+async def test_the_next_server_is_used_when_one_is_down(etcd_server: Etcd) -> None:
     (dead,) = free_ports(1)
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{dead},127.0.0.1:{etcd_server.port}/{fresh()}")
     await backend.commit([], [Put("/a", b"1")])

@@ -159,7 +159,7 @@ async def test_requests_of_a_process_that_has_ended_have_no_late_effect(
         await recording.close()
 
 
-async def test_a_fence_that_ran_out_is_raised_anew(
+async def test_an_expired_fence_is_raised_again(
     backend: EtcdBackend, recording: EtcdBackend, etcd_server: Etcd
 ) -> None:
     await backend._link.ask(
@@ -233,7 +233,7 @@ def test_patience_grows_with_each_silence_and_with_the_size_of_a_request_and_shr
     assert patience.limit_s(900_000, now_s=SLOW_FOR_S + 1) == LONG_S
 
 
-def test_many_silences_at_once_are_one() -> None:
+def test_many_concurrent_timeouts_count_as_one() -> None:
     patience = Patience()
     limit_s = patience.limit_s(0, now_s=0.0)
     for _ in range(10):

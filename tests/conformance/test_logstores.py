@@ -40,7 +40,7 @@ async def test_a_bucket_stores_the_type_and_encoding_of_each_file(s3_server: str
     assert (headers["content-type"], headers["content-encoding"]) == ("text/html; charset=utf-8", "gzip")
 
 
-async def test_a_server_that_is_away_and_a_bucket_that_is_none_are_errors_of_the_store(s3_server: str) -> None:
+async def test_an_unavailable_server_and_a_missing_bucket_are_errors_of_the_store(s3_server: str) -> None:
     away = LogBucket(BucketAddress("b", "", "http://127.0.0.1:9", access_key="k", secret_key="s"), retries_max=0)
     none = LogBucket(BucketAddress("no-such-bucket", "", s3_server, access_key="k", secret_key="s"), retries_max=0)
     for store in (away, none):

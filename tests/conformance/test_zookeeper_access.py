@@ -104,7 +104,7 @@ async def test_an_unreachable_server_is_reported(impatient: None) -> None:
         await closed("zookeeper://127.0.0.1:1")
 
 
-async def test_a_place_that_is_not_there_is_named(open_server: ZooKeeper) -> None:
+async def test_a_missing_root_is_named(open_server: ZooKeeper) -> None:
     with pytest.raises(StoreError, match=r"there is no node /nowhere; create it first, .* create /nowhere"):
         await closed(f"zookeeper://127.0.0.1:{open_server.port}/nowhere")
 

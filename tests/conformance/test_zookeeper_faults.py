@@ -150,7 +150,7 @@ async def test_a_client_that_is_cut_off_loses_its_lease_and_its_guard(
 
 
 @pytest.mark.parametrize("leased", [False, True])
-async def test_a_place_made_again_is_not_taken_for_the_one_that_was(
+async def test_an_entry_that_was_created_again_does_not_count_as_the_earlier_one(
     ours: ZooKeeperBackend, theirs: ZooKeeperBackend, leased: bool
 ) -> None:
     """ZooKeeper itself counts writes from zero again, and finds nothing wrong."""

@@ -161,7 +161,7 @@ def test_one_failed_build_is_run_once_more(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_configuration_is_read_anew(headgate: Headgate) -> None:
+def test_configuration_is_read_again(headgate: Headgate) -> None:
     def reconfigure(*projects: str) -> CommandResult:
         return say(headgate, "reconfigure", "--url", headgate.url, *projects)
 
@@ -178,7 +178,7 @@ def test_configuration_is_read_anew(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_the_tenant_file_is_read_anew(headgate: Headgate) -> None:
+def test_the_tenant_file_is_read_again(headgate: Headgate) -> None:
     def reconfigure(*words: str) -> CommandResult:
         return say(headgate, "reconfigure", "--url", headgate.url, *words)
 

@@ -88,7 +88,7 @@ async def refuse(route: Route) -> None:
 
 
 @pytest.mark.long
-async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served: Served, page: Page) -> None:
+async def test_every_page_shows_how_long_it_has_received_nothing_and_recovers(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/builds")
     await expect(page.locator("#link")).to_have_text("live")
@@ -112,7 +112,7 @@ async def test_every_page_says_since_when_it_hears_nothing_and_comes_back(served
 
 
 @pytest.mark.long
-async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served, page: Page) -> None:
+async def test_a_page_is_not_called_live_while_the_store_is_unavailable(served: Served, page: Page) -> None:
     site, url = served
     store = site.problems.availability
     assert isinstance(store, Availability)
@@ -125,7 +125,7 @@ async def test_a_page_is_not_called_live_while_the_store_is_away(served: Served,
 
 
 @pytest.mark.long
-async def test_the_keyboard_walks_along_rows_and_tells_of_itself(served: Served, page: Page) -> None:
+async def test_the_keyboard_moves_along_rows_and_its_help_is_shown(served: Served, page: Page) -> None:
     _, url = served
     await page.goto(f"{url}/t/example/builds")
     await expect(page.locator("tbody tr")).to_have_count(50)

@@ -269,7 +269,7 @@ def test_an_unavailable_store_is_reported_and_waited_for(cluster: Cluster, serve
 
 
 @pytest.mark.long
-def test_a_store_that_is_away_at_the_start_is_waited_for(tmp_path: Path) -> None:
+def test_a_process_waits_for_a_store_that_is_unavailable_at_the_start(tmp_path: Path) -> None:
     port, peer_port, health_port = free_ports(3)
     server = Etcd(tmp_path / "store", port, peer_port)
     text = settings(tmp_path, f"etcd://127.0.0.1:{port}")

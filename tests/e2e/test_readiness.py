@@ -55,7 +55,7 @@ def on_top(headgate: Headgate, topic: str, files: dict[str, str]) -> str:
 
 
 @pytest.mark.long
-def test_an_approval_is_withdrawn_while_jobs_run_and_while_nobody_is_there(headgate: Headgate) -> None:
+def test_an_approval_is_withdrawn_while_jobs_run_and_while_headgate_is_down(headgate: Headgate) -> None:
     before = headgate.repositories.head(API)
     first = held(headgate, "first")
     push(headgate, ":refs/approved/master/first")

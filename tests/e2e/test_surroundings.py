@@ -109,7 +109,7 @@ exec "$0" run
 
 @pytest.mark.long
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="a small file system is made with bubblewrap")
-def test_with_a_full_disk_it_waits_and_goes_on_once_there_is_space(tmp_path: Path) -> None:
+def test_with_a_full_disk_it_waits_and_continues_once_there_is_space(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES, "jobs/unit": "#!/bin/sh\n"})
     for project in ("code/api", "code/lib"):

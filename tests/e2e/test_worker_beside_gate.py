@@ -52,7 +52,7 @@ def job(message, context):
 
 
 @pytest.mark.long
-def test_a_worker_beside_a_gate_on_sqlite(tmp_path: Path) -> None:
+def test_a_worker_next_to_a_gate_on_sqlite(tmp_path: Path) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES})
     repositories.create("code/api", {"README": "api\n"})

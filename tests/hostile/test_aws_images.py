@@ -93,7 +93,7 @@ async def test_a_file_that_aws_does_not_take_is_not_sent(
 
 
 @pytest.mark.long
-async def test_tags_say_whose_it_is_whatever_else_they_say(
+async def test_tags_name_the_owner_of_an_image_whatever_else_they_contain(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground)

@@ -31,7 +31,7 @@ def waiting(context: Context) -> int:
 
 
 @pytest.mark.long
-async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_causes_a_look_at_the_forge(tmp_path: Path) -> None:
+async def test_a_forged_delivery_does_nothing_and_a_genuine_one_only_causes_a_poll(tmp_path: Path) -> None:
     async with town(tmp_path) as here, web(here, tmp_path) as client:
         pull = here.board.propose("code/api", "Add a thing", {"thing": "1\n"})
         headers, body = here.board.delivery(pull)

@@ -75,7 +75,7 @@ async def test_odd_addresses_in_footers_are_unknown_changes_and_raise_no_error(h
     assert named([*footers(f"{message}\nDepends-On: {good}")], here.forge.named, ()).needs == (f"{PROJECT}#7",)
 
 
-async def test_names_of_missing_changes_prevent_no_look_up_of_other_needed_changes(tmp_path: Path) -> None:
+async def test_names_of_missing_changes_prevent_no_lookup_of_other_needed_changes(tmp_path: Path) -> None:
     class Counted:
         name, can = "far", Abilities()
 
@@ -207,7 +207,7 @@ async def test_an_unreadable_pull_request_is_requested_ever_more_rarely(
         assert lookups[1] == before + 1
 
 
-def test_unreadable_changes_are_retried_ever_more_rarely_and_few_at_once() -> None:
+def test_unreadable_changes_are_retried_ever_more_rarely_and_few_at_a_time() -> None:
     one, now_s, pauses = _PolledProject("p"), 0.0, list[float]()
     look = cast(Any, type("Look", (), {"odd": {n: "odd" for n in range(1, 26)}, "attempted": set(range(1, 26))}))
     for _ in range(12):

@@ -41,7 +41,7 @@ def signed(body: bytes, at_s: float, key: bytes = KEY) -> dict[str, str]:
     return {**headers, "webhook-signature": f"v1,{b64encode(mac).decode()}"}
 
 
-async def test_forged_deliveries_of_a_gitlab_cause_no_look(here: Ground) -> None:
+async def test_forged_deliveries_of_a_gitlab_cause_no_poll(here: Ground) -> None:
     opened(here)
     now_s = here.hub.world.clock.now_s()
     payload = {"object_kind": "merge_request", "project": {"path_with_namespace": PATH}}

@@ -237,7 +237,7 @@ async def test_no_token_logs_in_that_the_provider_did_not_make_for_this_login(vi
 
 
 @pytest.mark.long
-async def test_a_provider_that_is_away_slow_or_verbose_delays_nobody(visitor: Visitor) -> None:
+async def test_a_provider_that_is_down_slow_or_verbose_delays_nobody(visitor: Visitor) -> None:
     provider = visitor.provider
     large, deep = b'{"id_token": "' + b"x" * 1_000_000 + b'"}', b"[" * 100_000
     for path, reply in (("/token", large), ("/token", deep), ("/me", large), ("/me", deep), ("/token", b"no JSON")):

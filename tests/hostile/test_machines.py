@@ -116,7 +116,7 @@ async def test_a_probe_of_a_server_that_is_no_machine_ends_with_a_reason(
         assert not [child for child in ours.children() if child.name() == "ssh"]
 
 
-async def test_a_greeting_of_the_shell_is_not_taken_for_the_directory(tmp_path: Path) -> None:
+async def test_a_greeting_of_the_shell_does_not_count_as_the_directory(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lab")
     with commanded(lab, f"echo 'Hello, {STOLEN}'; eval \"$SSH_ORIGINAL_COMMAND\"") as port:
         machine = Machine("greets", lab.properties(port), {}, "g")

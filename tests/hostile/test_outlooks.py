@@ -49,7 +49,7 @@ async def description_of(
     return await until(f"{topic} is told with {needs} others", description)
 
 
-async def test_a_change_tells_nothing_of_those_of_another_tenant(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_a_change_reveals_nothing_of_changes_of_another_tenant(tmp_path: Path, monkeypatch: Any) -> None:
     repositories = Repositories(tmp_path)
     repositories.create("config", {"zuul.yaml": PIPELINES})
     for name in ("code/open", "code/secret"):

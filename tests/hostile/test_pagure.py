@@ -84,7 +84,7 @@ async def test_output_of_a_job_is_not_counted_as_a_vote(here: Ground) -> None:
     assert "minimum review score" in str(done)
 
 
-async def test_forged_deliveries_of_a_project_cause_no_look(here: Ground) -> None:
+async def test_forged_deliveries_of_a_project_cause_no_poll(here: Ground) -> None:
     """Unsigned, wrongly signed, signed by another project, of unknown projects; the same one ten times."""
     other = here.hub.project("eve/own", {"a": "1"}, owner="eve")
     payload = {"pullrequest": {"id": 1, "status": "Open"}, "project_fullname": "acme/rocket", "agent": "bob"}

@@ -87,7 +87,7 @@ def test_a_refused_push_does_not_delete_the_record_of_a_proposer(bound: Reposito
     assert not [ref for ref in refs(bound) if ref.startswith("refs/proposers")]
 
 
-def test_without_the_account_nobody_speaks_by_name(repositories: Repositories) -> None:
+def test_without_the_account_nobody_approves_by_name(repositories: Repositories) -> None:
     assert CliRunner().invoke(hook, [str(repositories.hub / "code")]).exit_code == 0
     proposed(repositories, "ada")
     output = push(repositories, "grace", "HEAD:refs/approvals/grace/master/one")

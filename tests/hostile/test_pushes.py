@@ -70,7 +70,7 @@ class Away:
         self.monkeypatch.setattr(GitEngine, "do", away)
 
 
-async def test_a_change_that_becomes_a_draft_while_its_repository_is_away_is_not_pushed(
+async def test_a_change_that_becomes_a_draft_while_its_repository_is_down_is_not_pushed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with town(tmp_path, lands="push") as here:

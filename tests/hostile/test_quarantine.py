@@ -207,7 +207,7 @@ def test_a_quarantined_change_can_be_dropped() -> None:
     run_virtual(play())
 
 
-def test_a_part_that_cannot_run_stands_still_alone_and_is_begun_when_it_is_retried() -> None:
+def test_only_the_part_that_cannot_run_stops_and_it_starts_again_when_it_is_retried() -> None:
     async def play() -> None:
         town = Town(SpoiledBackend(MemoryBackend(), "", lambda entry: entry.value))
         with pytest.MonkeyPatch.context() as patch:

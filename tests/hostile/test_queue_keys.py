@@ -17,7 +17,7 @@ from headgate.web.server import serve
 from tests.waiting import until
 
 
-async def test_a_stream_ends_when_its_key_is_taken_away(tmp_path: Path) -> None:
+async def test_a_stream_ends_when_its_key_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "headgate.conf"
     path.write_text("[application_keys]\nsync = old\n")
     file = KeyFile(read(path, {}))

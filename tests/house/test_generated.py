@@ -27,7 +27,7 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
-def test_no_manual_page_is_left_of_a_command_that_is_gone() -> None:
+def test_no_manual_page_of_a_removed_command_is_left() -> None:
     there = {str(path.relative_to(ROOT)) for path in (ROOT / docs.SHARED).rglob("*") if path.is_file()}
     assert there == docs.shared().keys() and len(there) > len(COMMANDS)
 

@@ -25,7 +25,7 @@ HELM = shutil.which("helm") or shutil.which("helm", path=BUILT)
 KINDS = {"scheduler", "merger", "launcher", "executor", "web"}
 
 
-def test_the_image_copies_files_that_are_there_and_that_no_ignore_file_keeps_out() -> None:
+def test_the_image_copies_existing_files_that_no_ignore_file_excludes() -> None:
     text = (CONTAINER / "Containerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
     included = set(re.findall(r"^!(\S+)$", (ROOT / ".containerignore").read_text(), re.MULTILINE))

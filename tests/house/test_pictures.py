@@ -9,7 +9,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BYTES_MAX = 60_000
 
 
-def test_every_picture_is_shown_and_every_one_shown_is_there() -> None:
+def test_every_picture_is_shown_and_every_shown_picture_exists() -> None:
     shown = {
         (page.parent / path).resolve()
         for page in DOCS.rglob("*.md")

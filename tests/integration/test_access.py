@@ -123,7 +123,7 @@ async def test_roles_say_who_may_do_what(client: httpx.AsyncClient) -> None:
     assert (await client.post(f"{TENANT}/promote", json=promote, headers=ops)).status_code == 409
 
 
-async def test_requirements_are_gone_round_by_whom_a_role_names_alone(client: httpx.AsyncClient) -> None:
+async def test_only_people_whose_role_permits_it_bypass_requirements(client: httpx.AsyncClient) -> None:
     async def enqueue(project: str, headers: dict[str, str]) -> int:
         body = {**ENQUEUE, "unapproved": True}
         return (await client.post(f"{TENANT}/project/{project}/enqueue", json=body, headers=headers)).status_code
@@ -195,7 +195,7 @@ async def test_autoholds_are_managed_by_those_whom_a_role_names_and_listed_like_
     assert (await request_autohold(holder))[0] == 409, "so many, and no more"
 
 
-async def test_actions_tell_who_is_who(client: httpx.AsyncClient) -> None:
+async def test_actions_name_the_caller(client: httpx.AsyncClient) -> None:
     named = token(groups=["ops"], sub="token\x1b]0;x\x07\nann")
     promote = {"pipeline": "gate", "changes": ["x"]}
     assert (await client.post(f"{TENANT}/promote", json=promote, headers=named)).status_code == 409

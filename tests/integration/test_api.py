@@ -223,7 +223,7 @@ STATUS = {
 """The members that clients of the status expect, by level."""
 
 
-async def test_status_has_the_fields_that_clients_look_for(
+async def test_status_has_the_fields_that_clients_expect(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:
     running.runner.hold = hold = asyncio.Event()
@@ -352,7 +352,7 @@ async def test_queues_of_messages_and_their_workers_are_shown(client: Client, ru
     ]
 
 
-async def test_an_artifact_that_a_job_left_beside_its_log_is_served(
+async def test_an_artifact_in_the_log_directory_is_served(
     client: Client, running: Gate, repositories: Repositories, history: SqlHistory, tmp_path: Path
 ) -> None:
     def leaves(spec: BuildSpec, state: RepoState) -> BuildOutcome:
@@ -373,7 +373,7 @@ async def test_an_artifact_that_a_job_left_beside_its_log_is_served(
     assert artifacts == [{"name": "report", "url": artifact.url}]
 
 
-async def test_a_damaged_record_takes_no_page_away(
+async def test_pages_work_despite_a_damaged_record(
     tmp_path: Path, running: Gate, history: SqlHistory, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither from a server that already shows the tenant, nor from one that starts with it."""

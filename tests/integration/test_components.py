@@ -372,7 +372,7 @@ def labelled(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> Rep
 
 
 @pytest.mark.long
-async def test_while_no_executor_of_a_zone_is_there_nobody_else_does_its_work(
+async def test_while_a_zone_has_no_executor_no_other_executor_does_its_work(
     tmp_path: Path, labelled: Repositories
 ) -> None:
     async with cluster(tmp_path, labelled) as all:

@@ -194,7 +194,7 @@ async def test_a_tenant_that_is_closed_meanwhile_is_closed_to_who_follows(tmp_pa
         writer.close()
 
 
-async def test_half_closed_is_heard_out_and_gone_is_noticed_although_the_log_stands_still(
+async def test_a_half_closed_client_is_served_and_a_disconnected_one_noticed_although_the_log_is_idle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with place(tmp_path) as (here, session):

@@ -60,7 +60,7 @@ async def lands(
 
 
 @pytest.mark.long
-async def test_a_torn_config_project_goes_on_as_before_until_a_change_mends_it(
+async def test_a_broken_config_project_keeps_its_configuration_until_a_change_repairs_it(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     backend = MemoryBackend()

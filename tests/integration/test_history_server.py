@@ -18,7 +18,7 @@ from tests.unit.adapters_sql.test_attempts import OLD, records_of_an_earlier_ver
 from tests.unit.adapters_sql.test_history import ENDED
 
 
-async def test_a_server_that_is_away_is_waited_for_also_at_the_start(
+async def test_an_unavailable_server_is_waited_for_even_at_the_start(
     postgres_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = new_database(postgres_server)
@@ -85,7 +85,7 @@ async def test_a_row_that_the_database_refuses_does_not_count_as_an_unavailable_
     await asyncio.to_thread(history.close)
 
 
-async def test_a_database_of_the_version_before_is_brought_up_by_several_at_once(server: str) -> None:
+async def test_several_processes_upgrade_a_database_of_the_last_version_concurrently(server: str) -> None:
     engine = sa.create_engine(server)
     with engine.begin() as connection:
         for table in ("build", "buildset", "hand_action", "history_version"):

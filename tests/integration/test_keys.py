@@ -196,7 +196,7 @@ def test_a_key_that_a_running_headgate_makes_meanwhile_is_not_imported_over(here
     assert keys(here, "show", "org/app").output == made[0]
 
 
-def test_a_running_headgate_is_read_beside_and_not_written_under(here):
+def test_keys_of_a_running_headgate_can_be_read_but_not_written(here):
     keys(here, "import", str(EXPORTED))
 
     async def beside() -> None:

@@ -96,7 +96,7 @@ async def shown(running: Gate, asks: Callable[[], Awaitable[Any]], holds: Callab
         moves = running.context.mirror.moves
 
 
-async def test_a_closed_gate_tests_tells_and_lands_once_it_is_opened(
+async def test_a_closed_gate_tests_and_reports_and_lands_once_it_is_opened(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:
     head = repositories.head("code/api")
@@ -200,7 +200,7 @@ async def test_a_landing_requested_while_the_gate_is_closed_is_not_pushed(
     assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
-async def test_a_damaged_record_closes_everything_until_it_is_opened_anew(
+async def test_a_damaged_record_closes_all_queues_until_they_are_opened_again(
     client: Client, running: Gate, repositories: Repositories
 ) -> None:
     place = running.context.map.events.tenant("example").state

@@ -52,7 +52,7 @@ async def test_the_gate_takes_a_change_out_of_the_pipeline_it_supersedes(
         assert "Taken over." in repositories.note("code/api", commit)
 
 
-async def test_a_pipeline_that_gave_up_tells_nobody(tmp_path: Path, repositories: Repositories) -> None:
+async def test_a_disabled_pipeline_sends_no_reports(tmp_path: Path, repositories: Repositories) -> None:
     def fails(spec: BuildSpec, state: RepoState) -> BuildOutcome:
         return BuildOutcome(build=spec.build, result="FAILURE")
 
@@ -140,7 +140,7 @@ async def test_a_timer_puts_every_branch_that_has_jobs_into_its_pipeline(
 
 
 @pytest.mark.long
-async def test_many_changes_abandoned_at_once_leave_in_turns_that_fit_into_a_commit(
+async def test_many_changes_abandoned_together_leave_in_turns_that_fit_into_a_commit(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     repositories.create("reporting", {"zuul.yaml": with_keys(PIPELINES, REPORTERS), "jobs/unit": "#!/bin/sh\n"})

@@ -62,12 +62,12 @@ async def test_a_server_that_does_not_speak_ssh_fails_the_probe() -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "ssh", "22 "])
-async def test_a_port_that_is_none_is_named(port: str) -> None:
+async def test_an_invalid_port_is_named(port: str) -> None:
     assert "is not a port" in await refusal(a_machine(port))
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "x" * 300, "a..b", "\x1b[31m"])
-async def test_an_address_that_is_none_is_named(host: str) -> None:
+async def test_an_invalid_address_is_named(host: str) -> None:
     reason = await refusal(Machine("m", {"ansible_host": host}, {}, ""))
     assert reason.startswith("m: ")
 

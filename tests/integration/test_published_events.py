@@ -132,7 +132,7 @@ def test_a_tenant_of_any_name_has_a_queue_and_a_project_one_partition() -> None:
     assert {partition_of(f"p{n}", 8) for n in range(200)} == set(range(1, 9))
 
 
-async def test_while_the_server_is_away_only_so_much_waits_and_the_rest_is_counted(
+async def test_while_the_server_is_down_a_limited_number_waits_and_the_rest_is_counted(
     tmp_path: Path, repositories: Repositories
 ) -> None:
     backend, figures = MemoryBackend(), ProcessMetrics()

@@ -138,7 +138,7 @@ async def test_a_queue_with_far_too_many_messages_drops_so_many_at_a_time(
         await found.ask("DELETE", "/many")
 
 
-async def test_bounds_are_changed_shown_and_taken_away(server: Server) -> None:
+async def test_bounds_are_changed_shown_and_removed(server: Server) -> None:
     await server.queue(messages_max="1")
     await server.post("1")
     await server.post("2", status=429)
@@ -232,7 +232,7 @@ async def test_the_counters_agree_with_the_messages_after_any_operations(server:
         await server.counted()
 
 
-async def test_an_application_keeps_so_much_and_others_are_none_the_worse(database_url: str) -> None:
+async def test_the_limit_of_one_application_does_not_affect_others(database_url: str) -> None:
     async with served(database_url, ApplicationLimits(messages_max=50, bytes_max=1_000)) as server:
         await server.queue()
         await server.ask("POST", "", 201, data={"queue_name": "q"}, app=OTHER_APP, headers=OTHERS)

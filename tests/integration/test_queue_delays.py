@@ -78,7 +78,7 @@ async def test_delayed_messages_are_overtaken_and_arrive_in_the_order_of_their_t
     assert await server.delayed() == []
 
 
-async def test_a_reader_who_goes_on_from_the_last_message_misses_no_delayed_one(server: Server) -> None:
+async def test_a_reader_that_continues_from_the_last_message_misses_no_delayed_one(server: Server) -> None:
     posted = await server.post("late", delay=5)
     (now,) = (await server.ask("POST", "/later", 201, json={"messages": [{"body": "now", "partition": 1}]}))["messages"]
     await server.later(6)

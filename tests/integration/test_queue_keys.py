@@ -25,7 +25,7 @@ from tests.waiting import nothing_happens, until
 LOOK_S = 0.02
 
 
-def test_two_keys_are_good_at_once_and_one_of_them_for_a_time(tmp_path: Path) -> None:
+def test_two_keys_are_valid_at_the_same_time_and_one_of_them_expires(tmp_path: Path) -> None:
     file = tmp_path / "headgate.conf"
     file.write_text("[application_keys]\nsync = old until=2027-01-01T00:00:00Z\n  new\nmail = other\n")
     settings = read(file, {})
@@ -95,9 +95,7 @@ async def test_a_key_that_is_written_into_the_file_is_good_and_one_taken_out_is_
     assert followed.good("sync", "new") and not followed.good("mail", "other")
 
 
-async def test_a_broken_file_and_one_that_is_gone_change_nothing(
-    followed: Followed, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_broken_or_deleted_file_changes_nothing(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
     followed.write("[application_keys]\nsync = new until=soon\n")
     await until("it is told that it is broken", lambda: "stay in effect" in caplog.text)
     assert "[application_keys] sync" in caplog.text and followed.good("sync", "old")

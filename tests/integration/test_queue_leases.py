@@ -64,7 +64,7 @@ async def talk(database_url: str) -> AsyncIterator[Talk]:
             await found.ask("DELETE", f"/{queue['queue_name']}")
 
 
-async def test_a_partition_is_taken_worked_on_and_given_back(talk: Talk) -> None:
+async def test_a_partition_is_leased_processed_and_released(talk: Talk) -> None:
     a, b, c = await talk.queue("a", "b", "c")
     lease = await talk.take(worker="one")
     assert (lease["partition"], lease["epoch"], lease["processed"]) == (1, 1, "")
@@ -110,7 +110,7 @@ async def test_a_worker_that_lost_its_lease_cannot_record_progress(talk: Talk) -
     await talk.tell(fresh, done=[b])
 
 
-async def test_a_failed_message_waits_while_others_go_on_and_becomes_a_dead_letter(talk: Talk) -> None:
+async def test_a_failed_message_waits_while_others_continue_and_becomes_a_dead_letter(talk: Talk) -> None:
     a, b = await talk.queue("a", "b")
     lease = await talk.take(ttl=3600)
     await talk.fetch(lease)
@@ -274,7 +274,7 @@ async def test_another_application_and_nobody_learn_nothing(talk: Talk) -> None:
     await talk.fetch({"lease": "guess"}, status=409)
 
 
-async def test_a_queue_made_anew_has_no_leases_of_the_old_one(talk: Talk) -> None:
+async def test_a_queue_that_is_created_again_has_no_leases_of_the_old_one(talk: Talk) -> None:
     await talk.queue("a")
     lease = await talk.take()
     await talk.ask("DELETE", "/q")

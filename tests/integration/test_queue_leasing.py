@@ -170,7 +170,7 @@ async def test_a_worker_processes_only_its_partitions(hands: Hands) -> None:
     await hands.stop(worker)
 
 
-async def test_a_stopped_worker_gives_back_messages_that_it_has_not_begun(hands: Hands) -> None:
+async def test_a_stopped_worker_returns_messages_that_it_has_not_started(hands: Hands) -> None:
     seen: list[tuple[str, int]] = []
     go = asyncio.Event()
 

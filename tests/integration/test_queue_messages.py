@@ -88,7 +88,7 @@ async def test_ids_grow_even_when_the_clock_steps_back(board: MessageBoard) -> N
     assert len(set(map(ticks_of, ids))) == len(ids)
 
 
-async def test_many_at_once_each_get_their_own_place(board: MessageBoard) -> None:
+async def test_concurrent_posts_get_distinct_ids(board: MessageBoard) -> None:
     q = await queue(board, partitions=3)
     await asyncio.gather(*(board.post(APP, "q", [MessageDraft(str(n))]) for n in range(300)))
     found = [await bodies(board, q, p) for p in (1, 2, 3)]
@@ -155,7 +155,7 @@ async def test_expired_messages_are_not_seen_and_are_purged_in_pieces(
     assert await board._purge() == 0
 
 
-async def test_a_removed_queue_is_gone_at_once_and_its_messages_soon(board: MessageBoard) -> None:
+async def test_a_removed_queue_disappears_immediately_and_its_messages_soon(board: MessageBoard) -> None:
     await queue(board)
     await board.post(APP, "q", [MessageDraft("x")] * 5)
     await board.remove(APP, "q")
@@ -181,7 +181,7 @@ async def test_the_keys_of_a_removed_queue_go_in_pieces_like_its_messages(
     assert await bodies(board, again) == ["x"] and await board._purge() == 0
 
 
-async def test_a_queue_made_anew_goes_on_behind_the_ids_of_the_one_before(board: MessageBoard) -> None:
+async def test_a_queue_that_is_created_again_continues_after_the_ids_of_the_old_one(board: MessageBoard) -> None:
     await queue(board)
     await board.post(APP, "q", [MessageDraft("x")])
     future = make_id(ticks_of_unix_ns(board.now_ns()) + 3_600 * TICKS_A_SECOND, 0, 1)
@@ -192,7 +192,7 @@ async def test_a_queue_made_anew_goes_on_behind_the_ids_of_the_one_before(board:
     assert position_of(posted.key) > position_of(future), "who has read as far as that would miss it"
 
 
-async def test_a_page_ends_behind_so_much_text_and_goes_on_there(board: MessageBoard) -> None:
+async def test_a_page_ends_after_a_limited_amount_of_text_and_the_next_continues_there(board: MessageBoard) -> None:
     large = [f"{n}" + "x" * (READ_MAX_CHARS // 20) for n in range(50)]
     of, found, pages, at = await queue(board), list[str](), list[int](), START
     await board.post(APP, "q", [MessageDraft(body) for body in large])
@@ -284,7 +284,7 @@ async def test_acknowledged_messages_exist_after_a_restart(url: str) -> None:
         await two.close()
 
 
-async def test_a_server_with_too_many_writes_waiting_goes_on_with_its_upkeep(
+async def test_a_server_with_too_many_waiting_writes_continues_its_upkeep(
     board: MessageBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = asyncio.Event()

@@ -85,7 +85,7 @@ async def test_a_queue_is_made_listed_changed_and_removed(api: Api) -> None:
     assert (await api.ask("GET", "/v1/sync/mail"))[0] == 404
 
 
-async def test_a_list_of_queues_is_had_in_pages(api: Api) -> None:
+async def test_a_list_of_queues_comes_in_pages(api: Api) -> None:
     for n in range(5):
         await api.queue(f"q{n}")
     _, page = await api.ask("GET", "/v1/sync?limit=2&offset=q1")
@@ -95,7 +95,7 @@ async def test_a_list_of_queues_is_had_in_pages(api: Api) -> None:
 # --- messages
 
 
-async def test_one_message_as_it_stands(api: Api) -> None:
+async def test_one_message_is_returned_unchanged(api: Api) -> None:
     await api.queue(partitions=2)
     headers = {"X-TTL": "60", "X-Partition": "2", "Content-Type": "text/plain"}
     status, answer = await api.ask("POST", "/v1/sync/q", data="größe".encode(), headers=headers)
@@ -208,7 +208,7 @@ async def test_a_stream_delivers_past_and_new_messages_and_resumes_where_it_brok
             assert (await anext(reader))[0] == "gone"
 
 
-async def test_one_stream_tells_of_all_queues(api: Api) -> None:
+async def test_one_stream_delivers_messages_of_all_queues(api: Api) -> None:
     await api.queue("old", partitions=2)
     async with asyncio.timeout(DEADLINE_S):
         async with api.http.get("/v1/sync", headers={**AUTH, "Accept": "text/event-stream"}) as answer:

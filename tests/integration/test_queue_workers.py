@@ -124,7 +124,7 @@ async def test_messages_are_processed_in_order_and_progress_is_recorded(hands: Q
     assert findings.good, findings.text()
 
 
-async def test_three_workers_share_and_a_fourth_moves_no_more_than_its_share(hands: QueueHarness) -> None:
+async def test_a_fourth_worker_takes_only_its_share_from_three(hands: QueueHarness) -> None:
     for n in range(27):
         await hands.source.create(f"q{n:02d}")
     log = Log()
@@ -202,7 +202,7 @@ async def test_a_strand_is_taken_completely_except_unreadable_messages(hands: Qu
         assert [hold.partition for hold in held] == strand[:2] and received == strand[2:]
 
 
-async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(hands: QueueHarness) -> None:
+async def test_a_worker_whose_owner_entry_is_deleted_stops_and_takes_the_partition_again(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "x")
     seen: list[int] = []
@@ -219,7 +219,7 @@ async def test_a_worker_whose_owner_entry_is_taken_away_stops_and_begins_anew(ha
     assert worker.processor.figures.lost._value.get() == 1
 
 
-async def test_a_worker_that_stops_hands_over_idle_partitions_at_once(hands: QueueHarness) -> None:
+async def test_a_worker_that_stops_hands_over_idle_partitions_immediately(hands: QueueHarness) -> None:
     for name in ("busy", "idle"):
         await hands.source.create(name)
     await hands.post("busy", "x")
@@ -262,7 +262,7 @@ async def test_a_second_signal_to_stop_abandons_running_jobs(hands: QueueHarness
     await hands.until("it runs again", lambda: attempts == [1, 2])
 
 
-async def test_new_queues_join_by_themselves_and_those_gone_leave(hands: QueueHarness) -> None:
+async def test_new_queues_are_added_automatically_and_deleted_ones_removed(hands: QueueHarness) -> None:
     log = Log()
     worker = hands.start(log)
     await hands.until("it is there", lambda: worker.sharing is not None and worker.sharing.name)
@@ -290,7 +290,7 @@ async def test_more_than_a_thousand_queues(hands: QueueHarness, board: MessageBo
     await hands.until("all are taken", lambda: sorted(sizes()) == [600, 600])
 
 
-async def test_an_idle_worker_starts_at_once(hands: QueueHarness) -> None:
+async def test_an_idle_worker_starts_immediately(hands: QueueHarness) -> None:
     """It reacts to the notification: on its own, it checks once an hour."""
     hands.pace = dataclasses.replace(QUICK, idle_s=3600.0, poll_s=3600.0, discover_s=3600.0)
     await hands.source.create("q")
@@ -302,7 +302,7 @@ async def test_an_idle_worker_starts_at_once(hands: QueueHarness) -> None:
         await hands.until("it is processed", log.has(n + 1))
 
 
-async def test_the_server_goes_away_and_comes_back(board: MessageBoard) -> None:
+async def test_a_worker_survives_an_outage_of_the_server(board: MessageBoard) -> None:
     log = Log()
     async with serving(board) as url:
         port = int(url.rpartition(":")[2])
@@ -324,7 +324,7 @@ async def test_the_server_goes_away_and_comes_back(board: MessageBoard) -> None:
 # --- when jobs fail
 
 
-async def test_a_failed_message_is_tried_again_while_others_go_on(hands: QueueHarness) -> None:
+async def test_a_failed_message_is_tried_again_while_others_continue(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", "bad", "good", "better")
     seen: list[tuple[str, int]] = []
@@ -387,7 +387,7 @@ async def test_a_message_given_up_is_a_dead_letter_and_the_hook_is_called(hands:
     assert worker.processor.figures.hook_errors._value.get() == 1
 
 
-async def test_a_dead_letter_that_another_worker_has_posted_already_is_there_once(
+async def test_a_dead_letter_that_another_worker_has_already_posted_exists_once(
     hands: QueueHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It died before it could record that; its successor does not know it, but need not."""
@@ -533,7 +533,7 @@ async def test_a_job_may_stop_the_worker_and_its_message_stays(hands: QueueHarne
     assert seen == [("fine", 1), ("stop", 1), ("stop", 1)]
 
 
-async def test_a_batch_at_once_and_one_by_one_when_it_fails(hands: QueueHarness) -> None:
+async def test_a_batch_is_processed_together_and_one_by_one_when_it_fails(hands: QueueHarness) -> None:
     await hands.source.create("q")
     await hands.post("q", *"abcdef")
     seen: list[str] = []
@@ -549,7 +549,9 @@ async def test_a_batch_at_once_and_one_by_one_when_it_fails(hands: QueueHarness)
     assert [body for _, body in await dead_letters(hands)] == ["e"]
 
 
-async def test_healthy_messages_beside_one_that_kills_the_process_are_not_given_up(hands: QueueHarness) -> None:
+async def test_healthy_messages_next_to_one_that_kills_the_process_do_not_become_dead_letters(
+    hands: QueueHarness,
+) -> None:
     """One place for jobs and ten queues: nine wait for it whenever the process dies."""
     begun: list[str] = []
     deadly = asyncio.Event()
@@ -718,7 +720,7 @@ async def test_on_sqlite_progress_outlives_the_process(board: MessageBoard, tmp_
 
 
 @pytest.mark.parametrize("form", ["ticks", "ticks with L", "seconds", "id"])
-async def test_progress_in_any_older_form_is_gone_on_from(hands: QueueHarness, form: str) -> None:
+async def test_a_worker_continues_from_progress_in_any_older_form(hands: QueueHarness, form: str) -> None:
     await hands.source.create("q")
     await hands.post("q", "old", "new")
     first, _ = await hands.source.read(QueuePartition("q"), START, 2)

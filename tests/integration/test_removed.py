@@ -116,7 +116,7 @@ async def test_items_of_a_renamed_pipeline_leave_it_with_a_report(
         assert not found.unknown and not found.undecodable and not backend.tree.under(Map().quarantine.path)
 
 
-async def test_a_pipeline_that_goes_while_nobody_is_there(
+async def test_a_pipeline_removed_while_no_scheduler_runs_is_emptied(
     tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = MemoryBackend()
@@ -160,7 +160,7 @@ async def test_a_configuration_that_cannot_be_read_removes_nothing(tmp_path: Pat
         assert (await running.history.result_of("one", "gate")).result == "SUCCESS"
 
 
-async def test_a_renamed_queue_goes_on_with_the_builds_that_it_has(tmp_path: Path, repositories: Repositories) -> None:
+async def test_a_renamed_queue_keeps_its_builds(tmp_path: Path, repositories: Repositories) -> None:
     backend = MemoryBackend()
     async with gate(tmp_path, repositories.hub, backend, TENANTS) as running:
         await held(running, repositories, "one", "two")
@@ -198,7 +198,7 @@ async def anew(running: Gate) -> None:
 ANOTHER = TENANTS + TENANTS.replace("name: example", "name: another").replace("          - code/lib\n", "")
 
 
-async def test_a_tenant_that_cannot_be_loaded_just_now_is_not_gone(
+async def test_a_tenant_that_cannot_be_loaded_for_now_is_not_removed(
     tmp_path: Path, repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend, wrong = MemoryBackend(), ANOTHER + "    semaphores: [nothing]\n"
@@ -259,7 +259,7 @@ async def test_nothing_is_left_of_a_tenant_that_is_removed_but_its_history(
 
 
 @pytest.mark.long
-async def test_a_tenant_that_goes_while_nobody_is_there(tmp_path: Path, repositories: Repositories) -> None:
+async def test_a_tenant_removed_while_no_scheduler_runs_is_emptied(tmp_path: Path, repositories: Repositories) -> None:
     backend = MemoryBackend()
     repositories.create("code/mine", {"README": "x\n"})
     mine = TENANTS.replace("name: example", "name: mine").replace("code/api", "code/mine")

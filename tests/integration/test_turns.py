@@ -73,7 +73,7 @@ async def test_the_rest_of_the_time_is_for_others() -> None:
     assert time.monotonic() - began >= 9 * COST_S / share
 
 
-async def test_more_than_a_peer_may_have_waiting_is_refused_and_who_goes_away_leaves_nothing() -> None:
+async def test_too_many_waiting_requests_of_a_peer_are_refused_and_a_disconnected_peer_leaves_none() -> None:
     served = Served()
     served.turns.spent(BURST_S + 10)
     waiting = [asyncio.ensure_future(served.ask("10.0.0.1")) for _ in range(WAITING_MAX)]

@@ -52,7 +52,7 @@ async def landing(process: Process, topic: str) -> PastBuildset:
 
 @pytest.mark.long
 @pytest.mark.parametrize("state", STATES, ids=[path.name.removesuffix(".tar.xz") for path in STATES])
-async def test_the_gate_of_an_earlier_release_goes_on(state: Path, tmp_path: Path) -> None:
+async def test_the_gate_of_an_earlier_release_continues(state: Path, tmp_path: Path) -> None:
     with tarfile.open(state) as packed:
         packed.extractall(tmp_path, filter="data")
     hub = tmp_path / "hub" / PROJECT

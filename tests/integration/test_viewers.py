@@ -171,7 +171,7 @@ async def test_a_viewer_that_does_not_read_takes_little_memory_and_gets_the_curr
         assert page.items == quick.items and page.frames <= 4, "not what was in between"
 
 
-async def test_the_process_goes_and_comes_with_those_who_look_on(seen: Seen) -> None:
+async def test_the_viewers_process_ends_and_starts_with_its_viewers(seen: Seen) -> None:
     page = seen.comes()
     seen.tells(1, {"a": b"1"})
     await page.until(lambda: page.items == {"a": 1})

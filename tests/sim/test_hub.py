@@ -27,7 +27,7 @@ def test_it_ends_up_where_a_gate_does_that_saw_everything_in_order(first: int) -
 
 
 @pytest.mark.long
-def test_so_does_one_at_a_forge_that_tells_everything_at_once() -> None:
+def test_the_simulation_passes_at_a_forge_that_delivers_everything_immediately() -> None:
     assert simulate_hub(range(10), calm=True) == 0
 
 

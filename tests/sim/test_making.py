@@ -83,7 +83,7 @@ def test_a_launcher_that_hunts_no_leaks_is_found() -> None:
 
 
 @pytest.mark.mutant
-def test_a_launcher_that_gives_used_machines_away_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_detects_a_launcher_that_assigns_used_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     def used(self: Fate, node: MadeNode) -> MadeNode:
         return replace(node, state="ready", request="", node="", build="", project="")
 
@@ -184,7 +184,7 @@ def test_a_launcher_that_hunts_all_that_has_its_tag_is_found(monkeypatch: pytest
 
 
 @pytest.mark.mutant
-def test_a_launcher_that_takes_a_machine_away_while_a_slot_of_it_is_in_use_is_found(
+def test_the_simulation_detects_a_launcher_that_deletes_a_machine_with_a_slot_in_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(MachineSlots, "busy", lambda *_: False)
@@ -204,7 +204,7 @@ def over_at_once(of: Callable[[Fate, MadeNode], MadeNode]) -> Callable[[Fate, Ma
 
 
 @pytest.mark.mutant
-def test_a_launcher_that_gives_a_slot_away_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_detects_a_launcher_that_assigns_a_slot_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat every slot as if its label had `reuse`."""
 
     def used(self: Fate, node: MadeNode) -> MadeNode:

@@ -29,7 +29,7 @@ def test_a_seed_is_one_month() -> None:
     assert asdict(played(reuse=True)) == asdict(played(reuse=True)) != asdict(played(reuse=True, failing=0.1))
 
 
-def test_builds_that_run_when_something_ahead_fails_go_on() -> None:
+def test_builds_that_run_when_a_change_ahead_fails_continue() -> None:
     assert played(reuse=True).carried and not played(reuse=False).carried
 
 

@@ -70,7 +70,7 @@ async def _finished(office: Office) -> None:
 
 
 @pytest.mark.long
-def test_it_goes_on_from_there() -> None:
+def test_the_gate_continues_from_the_state_of_the_last_release() -> None:
     office = read(RELEASE)
     run_virtual(_finished(office))
     assert office.world.broken is None

@@ -38,7 +38,7 @@ def test_nothing_lands_whose_inputs_were_not_tested(first: int) -> None:
 
 
 @pytest.mark.long
-def test_builds_do_stand_for_others_and_go_on() -> None:
+def test_builds_are_reused_and_continue_after_resets() -> None:
     stood_in, went_on = played(*SHOWN)
     assert stood_in > 0 and went_on > 0, "else the rest of this shows nothing"
 

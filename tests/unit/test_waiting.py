@@ -62,7 +62,7 @@ async def test_an_answer_that_does_not_come_ends_the_wait_and_an_error_in_it_is_
         await until("it is told", failing)
 
 
-def test_nothing_is_looked_at_for_all_of_the_time_and_until_something_is_there() -> None:
+def test_nothing_happens_checks_until_the_time_is_over() -> None:
     happened: list[str] = []
 
     async def main(*, at_s: float) -> float:

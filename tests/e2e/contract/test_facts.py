@@ -40,7 +40,7 @@ BRACES = "{{ lookup('pipe', 'id') }}"
 
 
 @pytest.mark.long
-async def test_facts_of_pre_run_are_there_in_run_and_post_run(stage: Stage) -> None:
+async def test_facts_of_pre_run_are_available_in_run_and_post_run(stage: Stage) -> None:
     pre = stage.book("pre.yaml", ENSURE)
     run = stage.book("run.yaml", USE % {"word": "run"})
     post = stage.book("post.yaml", USE % {"word": "post"}, trusted=True)

@@ -147,7 +147,7 @@ THROUGH_SUDO = """
 
 
 @pytest.mark.long
-async def test_an_account_without_rights_becomes_another_one_and_none_that_it_may_not(far: Stage) -> None:
+async def test_an_account_without_rights_becomes_only_accounts_that_it_may_become(far: Stage) -> None:
     if far.user is None or not far.user.becomes:
         pytest.skip("needs root to make accounts, and Debian's package sudo")
     other, home = far.user.becomes, far.user.home.parent / "other"

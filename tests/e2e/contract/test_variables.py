@@ -119,7 +119,7 @@ async def test_facts_that_a_job_sets_reach_playbooks_with_more_rights(stage: Sta
 
 
 @pytest.mark.long
-async def test_variables_of_the_job_are_there_beside_those_of_a_playbook(stage: Stage) -> None:
+async def test_variables_of_the_job_are_available_next_to_those_of_a_playbook(stage: Stage) -> None:
     """A playbook's own variable of the same name does not hide the job's. A playbook with more rights evaluates no
     template of the job, not even when it prints all variables of a host."""
     play = """

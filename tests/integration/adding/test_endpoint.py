@@ -84,7 +84,7 @@ async def test_a_tenant_is_hidden_from_those_who_may_not_read_it(client: httpx.A
     assert (await client.get("/api/tenant/nobody/roll/code")).status_code == 404
 
 
-async def test_only_who_has_the_permission_does_it_and_that_is_recorded(client: httpx.AsyncClient) -> None:
+async def test_only_people_with_the_permission_may_act_and_the_action_is_recorded(client: httpx.AsyncClient) -> None:
     body = {"project": "code/api", "reason": "it moved"}
     assert (await client.post(ROLL, json=body)).status_code == 401
     assert (await client.post(ROLL, json=body, headers=token(groups=["guests"]))).status_code == 403

@@ -75,7 +75,7 @@ def test_of_two_concurrent_installations_one_installs_a_working_version_which_is
 
 
 @pytest.mark.long
-def test_packages_of_the_operator_are_added_and_change_none_of_ansible(
+def test_packages_of_the_operator_are_added_and_change_no_package_of_ansible(
     here: Environments, house: Wheelhouse, tmp_path: Path
 ) -> None:
     house.makes("cloud", "3.1", {"cloud.py": "VERSION = '3.1'\n"}, needs="ansible-core>=2.16")

@@ -104,7 +104,7 @@ async def test_settings_of_an_image_other_than_its_environment_have_no_effect(
 
 
 @pytest.mark.long
-async def test_an_image_that_cannot_be_had_fails_the_build_that_wants_it(
+async def test_an_image_that_cannot_be_fetched_fails_the_build_that_needs_it(
     place: Path, tmp_path: Path, registry: ImageRegistry, tools: str
 ) -> None:
     other = registry.put("team/other", shell(), architecture="s390x")

@@ -34,7 +34,7 @@ FAILS = """
 """
 
 
-async def test_a_line_of_output_that_the_job_names_fails_it_at_once(tmp_path: Path) -> None:
+async def test_a_line_that_matches_failure_output_fails_the_build_immediately(tmp_path: Path) -> None:
     bench, contact, go = Bench(tmp_path), Alone(), tmp_path / "go"
     os.mkfifo(go)
     script = f"echo nothing yet; echo tests: 3 FAILED of 7; read x < {go}; echo done"

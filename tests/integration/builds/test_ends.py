@@ -69,7 +69,7 @@ async def test_cancelling_ends_every_descendant_and_only_cleans_up(tmp_path: Pat
     assert "tidied" in bench.log and "| after" not in bench.log
 
 
-async def test_a_command_that_hears_the_request_to_end_may_do_so_itself(tmp_path: Path) -> None:
+async def test_a_command_that_receives_sigterm_may_end_itself(tmp_path: Path) -> None:
     bench, cancel = Bench(tmp_path), asyncio.Event()
     run = bench.script("run", "trap 'echo heard; exit 3' TERM; echo begun; sleep 300 & wait")
     building = bench.start(cancel, run=(run,))
@@ -108,7 +108,7 @@ async def test_dropping_a_build_ends_it_without_an_answer(tmp_path: Path) -> Non
     assert not processes_of(bench.id) and not (bench.runner.root / bench.id).exists()
 
 
-async def test_a_build_that_is_dropped_winds_down_undisturbed_and_its_directory_is_gone_when_it_ends(
+async def test_a_dropped_build_cleans_up_undisturbed_and_its_directory_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench, begun, may_go = Bench(tmp_path), asyncio.Event(), threading.Event()
@@ -178,7 +178,7 @@ asyncio.run(run)
     assert end_of(f"orphan-{mine}")
 
 
-async def test_a_lost_supervisor_costs_one_command_and_no_more(tmp_path: Path) -> None:
+async def test_a_lost_supervisor_fails_only_one_command(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     killing = bench.script("run", "setsid sleep 300 & kill -9 $PPID; sleep 300")
     outcome = await bench.build(run=(killing,))

@@ -29,7 +29,7 @@ class Holding(Alone):
         return "It is held."
 
 
-async def test_a_held_build_stays_for_its_executor_alone_until_it_is_given_back(tmp_path: Path) -> None:
+async def test_a_held_build_belongs_to_its_executor_alone_until_it_is_released(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     contact = Holding(bench.runner)
     fails = bench.script("run", "umask 000; echo found > evidence; exit 1")

@@ -109,7 +109,7 @@ async def test_a_script_without_the_executable_bit_runs_with_the_interpreter_of_
     assert (await bench.build(run=(book,))).result == "SUCCESS" and "| ran" in bench.log
 
 
-async def test_repositories_that_cannot_be_had(tmp_path: Path) -> None:
+async def test_a_failed_checkout_is_tried_again_unless_it_is_a_conflict(tmp_path: Path) -> None:
     class Broken:
         def __init__(self, *, conflict: bool) -> None:
             self.conflict = conflict
@@ -293,7 +293,7 @@ async def test_all_cleanup_playbooks_after_a_cancellation_share_one_time_limit(t
 @pytest.mark.parametrize(
     ("scheme", "place"), [("golang", "h/code/app"), ("flat", "app"), ("unique", "h/code/code%2Fapp")]
 )
-async def test_projects_lie_where_the_scheme_says(tmp_path: Path, scheme: str, place: str) -> None:
+async def test_projects_are_checked_out_where_the_scheme_says(tmp_path: Path, scheme: str, place: str) -> None:
     bench = Bench(tmp_path)
     text = f'cp $HEADGATE_VARS $ZUUL_LOG_DIR/vars.json; cat "$ZUUL_SRC_ROOT/{place}/README"'
     more = RequiredProject("h/code/app", "local")

@@ -53,7 +53,7 @@ NAMED, OWN = ProjectFilter("name", "org/ahead"), ProjectFilter("change")
         (None, (ProjectFilter("name", "org/needed"),), {OURS, AHEAD, OTHER, NEEDED}),
     ],
 )
-async def test_projects_of_changes_are_there_as_far_as_the_job_wants_them(
+async def test_projects_of_changes_are_checked_out_as_the_job_selects_them(
     tmp_path: Path, included: Any, excluded: Any, wanted: set[str]
 ) -> None:
     bench = Bench(tmp_path)

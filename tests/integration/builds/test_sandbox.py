@@ -22,7 +22,7 @@ async def test_writes_stay_inside(tmp_path: Path) -> None:
     assert not outside.exists() and not Path("/etc/headgate-was-here").exists() and "| inside" in bench.log
 
 
-async def test_the_rest_of_the_machine_is_not_there(tmp_path: Path) -> None:
+async def test_the_rest_of_the_machine_is_not_visible(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("treasure")
     bench = Bench(tmp_path, "bwrap")
     run = bench.script("run", f"cat {tmp_path}/secret; ls /root /home /var; cat /proc/1/environ; ps ax | wc -l; true")

@@ -188,7 +188,7 @@ asyncio.run(main())
 
 
 @pytest.mark.long
-async def test_builds_go_on_after_a_zygote_was_killed(tmp_path: Path) -> None:
+async def test_builds_continue_after_a_zygote_was_killed(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap")
     play = bench.script("play.yaml", DEBUG)
     assert (await bench.build(run=(play,))).result == "SUCCESS"

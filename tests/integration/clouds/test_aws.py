@@ -266,7 +266,7 @@ async def test_lists_have_many_pages_and_one_that_is_missing_is_seen(
         await driver.resources(ground.provider)
 
 
-async def test_quotas_are_limits_where_aws_tells_them(ground: AwsGround, driver: Aws) -> None:
+async def test_quotas_that_aws_reports_are_limits(ground: AwsGround, driver: Aws) -> None:
     assert await driver.limits(ground.provider) == {}, "moto has no Service Quotas: no limit"
 
     def about(received: ReceivedRequest) -> bool:
@@ -283,7 +283,7 @@ async def test_quotas_are_limits_where_aws_tells_them(ground: AwsGround, driver:
         await driver.limits(ground.provider)
 
 
-async def test_keys_that_ended_are_replaced_at_once(ground: AwsGround, tmp_path: Path) -> None:
+async def test_expired_keys_are_replaced_immediately(ground: AwsGround, tmp_path: Path) -> None:
     file = tmp_path / "credentials"
     file.write_text(f"[ci]\naws_access_key_id = {ACCESS}\naws_secret_access_key = {SECRET}\n")
     driver = Aws(
@@ -394,7 +394,7 @@ def test_a_connection_that_says_half_of_it_is_an_error(section: dict[str, str], 
         connect(CloudDriverOptions("c", section, tmp_path))
 
 
-def test_files_of_keys_are_beside_the_settings(tmp_path: Path) -> None:
+def test_files_of_keys_are_in_the_directory_of_the_settings(tmp_path: Path) -> None:
     driver = connect(
         CloudDriverOptions("c", {"shared_credentials_file": "keys", "endpoint_url": "http://h:1/"}, tmp_path)
     )

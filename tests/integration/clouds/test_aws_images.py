@@ -408,7 +408,7 @@ async def test_a_file_is_written_into_a_snapshot_but_for_its_empty_blocks(
     assert ground.ec2.images[upload.external_id]["ImdsSupport"] == "v2.0" and ground.objects() == {}
 
 
-async def test_a_snapshot_that_was_not_ended_is_written_anew_and_one_that_failed_says_why(
+async def test_an_unfinished_snapshot_is_written_again_and_a_failed_one_has_a_reason(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     one = wanted(ground, b"another", import_method="ebs-direct")
@@ -487,7 +487,7 @@ async def test_images_in_use_are_reported_and_unused_imports_are_found(
         assert ground.ours() == {}
 
 
-async def test_leftovers_of_all_kinds_go_at_the_second_look_and_one_that_stays_keeps_no_other(
+async def test_leftovers_of_all_kinds_are_deleted_at_the_second_check_and_each_fails_alone(
     ground: AwsImagesGround, images: AwsImages, file: Path
 ) -> None:
     ground.ec2.looks = 10**6

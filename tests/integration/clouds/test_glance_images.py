@@ -203,7 +203,7 @@ async def test_a_dead_image_is_removed_and_reported(
     assert ours(glance) == []
 
 
-async def test_a_file_is_sent_in_pieces_with_its_length_and_anew_with_a_new_token(
+async def test_a_file_is_sent_in_pieces_with_its_length_and_again_with_a_new_token(
     ground: OpenStackGround, images: GlanceImages, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = disk(bytes(3 * PIECE_BYTES))

@@ -92,7 +92,9 @@ async def test_a_missing_resource_fails_with_a_clear_message(
 
 
 @pytest.mark.long
-async def test_an_address_is_lent_once_tagged_and_given_back(ground: OpenStackGround, driver: Machines) -> None:
+async def test_a_floating_address_is_allocated_once_tagged_and_released(
+    ground: OpenStackGround, driver: Machines
+) -> None:
     ground.services.lends = True
     wanted = ground.wanted(node())
     ground.faults.once(lost, lends)
@@ -210,7 +212,7 @@ async def test_errors_are_distinguished(
 
 
 @pytest.mark.long
-async def test_lists_have_many_pages_and_one_that_does_not_end_is_none(
+async def test_lists_may_have_many_pages_and_an_endless_one_is_an_error(
     ground: OpenStackGround, driver: Machines
 ) -> None:
     first = [await ground.foreign() for _ in range(3)]
@@ -232,7 +234,7 @@ async def test_lists_have_many_pages_and_one_that_does_not_end_is_none(
         await driver.resources(ground.provider)
 
 
-async def test_an_expired_token_is_replaced_at_once_and_a_wrong_password_is_reported(
+async def test_an_expired_token_is_replaced_immediately_and_a_wrong_password_is_reported(
     ground: OpenStackGround, driver: Machines
 ) -> None:
     await driver.resources(ground.provider)

@@ -178,7 +178,7 @@ async def test_a_refused_landing_is_reported_in_the_words_of_the_forge(tmp_path:
         assert not pull.merged and pull.statuses["example/gate"] == "failure" and "gate" not in pull.labels
 
 
-async def test_a_forge_that_is_away_delays_and_loses_nothing(tmp_path: Path) -> None:
+async def test_while_a_forge_is_down_reports_wait_and_none_is_lost(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         pull = await here.proposed("Add a thing", {"thing": "1\n"})
         await here.checked(pull)
@@ -319,7 +319,7 @@ async def test_a_missing_needed_change_counts_once_it_is_proposed(
         await until("it is tested again, with what it needs", lambda: len(here.results("check")) > checks)
 
 
-async def test_a_comment_makes_the_gate_look_again_for_a_needed_change_and_test_with_it(tmp_path: Path) -> None:
+async def test_a_comment_causes_a_new_lookup_of_a_needed_change_and_a_test_with_it(tmp_path: Path) -> None:
     async with town(tmp_path) as here:
         here.board.repositories.create("up/stream", {"up": "1\n"})
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: https://{HOST}/up/stream/pulls/1")

@@ -39,7 +39,7 @@ def test_its_connections_are_made_of_their_sections(tmp_path: Path) -> None:
     assert found.git.url(f"{HOST}/code/api") == str(tmp_path / "board" / "hub" / "code" / "api")
 
 
-def test_mergers_and_tenants_know_them_beside_plain_git(tmp_path: Path) -> None:
+def test_mergers_and_tenants_know_forges_next_to_plain_git(tmp_path: Path) -> None:
     of = settings(tmp_path)
     at = connections(of)
     assert list(at) == ["local", "hub"]

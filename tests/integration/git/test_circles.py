@@ -107,7 +107,7 @@ async def test_in_one_repository_all_of_it_is_one_push(repositories: Repositorie
     assert (await found.lands(found.request("code"))).ok, "landed twice is as landed once"
 
 
-async def test_in_one_repository_nothing_lands_when_the_approval_of_one_is_gone(repositories: Repositories) -> None:
+async def test_in_one_repository_nothing_lands_if_one_approval_is_withdrawn(repositories: Repositories) -> None:
     found = await circle(repositories, ("code", "master", "one"), ("code", "master", "two"))
     before = repositories.head("code")
     run_git("push", "-q", "origin", ":refs/approved/master/two", at=repositories.work("code"))

@@ -216,7 +216,7 @@ async def test_a_change_lands_even_if_the_server_refuses_to_delete_its_refs(
     assert "has landed, but the remote refuses the notes or deletions that follow: the push was refused" in caplog.text
 
 
-async def test_a_repository_that_is_away_is_waited_for(repositories: Repositories) -> None:
+async def test_a_landing_waits_for_a_repository_that_is_down(repositories: Repositories) -> None:
     commit = repositories.propose("code", "one", {"c": "x\n"})
     git = engine(repositories)
     state = await state_of(git, item(commit, "one"))
@@ -270,7 +270,9 @@ async def test_reports_of_two_pipelines_stand_side_by_side(repositories: Reposit
 
 
 @pytest.mark.parametrize("cuts", [(), (2,), (2, 4)], ids=["flat", "two levels", "three levels"])
-async def test_notes_may_lie_as_git_lays_them(repositories: Repositories, cuts: tuple[int, ...]) -> None:
+async def test_notes_may_be_in_the_directories_that_git_makes(
+    repositories: Repositories, cuts: tuple[int, ...]
+) -> None:
     """git moves notes into more levels of directories as their number grows."""
     commit = repositories.propose("code", "one", {"c": "x\n"})
     names = [commit, *(f"{number * 7919:040x}"[::-1] for number in range(1, 300))]

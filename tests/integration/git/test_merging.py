@@ -390,7 +390,7 @@ async def test_a_branch_whose_configuration_is_damaged_is_named_in_the_answer(
     assert f"{PROJECT}: the configuration of the branch old cannot be read" in answer.error
 
 
-async def test_a_branch_whose_head_cannot_be_had_is_named_once_that_is_sure(
+async def test_a_branch_whose_head_cannot_be_fetched_is_named_after_repeated_attempts(
     repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit, git = repositories.propose("code", "one", {"c": "x\n"}), engine(repositories)

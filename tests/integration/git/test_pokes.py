@@ -140,7 +140,7 @@ def in_a_directory_without_settings(root: Path, monkeypatch: pytest.MonkeyPatch)
     yield
 
 
-def test_the_hook_tells_of_each_push_and_of_no_note(
+def test_the_hook_reports_each_push_except_those_of_notes(
     repositories: Repositories, tmp_path: Path, listener: PokeListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, work = repositories.hub / "code", repositories.work("code")
@@ -211,7 +211,7 @@ def test_files_in_a_repository_do_not_affect_the_installation_of_hooks(
     assert precious.read_text() == "precious" and not evil.exists()
 
 
-def test_a_push_waits_for_no_answer_and_fails_for_none(
+def test_a_push_neither_waits_for_the_poke_nor_fails_with_it(
     repositories: Repositories, tmp_path: Path, listener: PokeListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at, work = repositories.hub / "code", repositories.work("code")

@@ -103,7 +103,7 @@ def write(repositories: Repositories, lines: str) -> None:
     subprocess.run(["git", "update-ref", "--stdin", "-z"], cwd=at, input=lines, text=True, check=True)
 
 
-async def test_very_many_at_once_are_taken_up_look_by_look_each_once(repositories: Repositories) -> None:
+async def test_very_many_concurrent_updates_are_handled_poll_by_poll_each_once(repositories: Repositories) -> None:
     head = repositories.head("code")
     async with watching(repositories) as seen:
         await seen.next()
@@ -264,7 +264,7 @@ async def test_the_note_of_a_ref_is_on_its_commit_a_section_for_each(repositorie
 
 
 @pytest.mark.parametrize("words", [("-m", "One."), ()])
-async def test_a_tag_deleted_and_made_again_between_two_looks_is_as_it_was(
+async def test_a_tag_deleted_and_created_again_between_two_polls_counts_as_unchanged(
     repositories: Repositories, words: tuple[str, ...]
 ) -> None:
     tag = tagged(repositories, "v1", *words)

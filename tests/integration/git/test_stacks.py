@@ -130,7 +130,7 @@ async def test_a_base_with_another_patchset_is_reported(repositories: Repositori
         assert (one.bases, one.stale) == ((key("lower"),) if how == "proposed" else (), ())
 
 
-async def test_a_base_that_lands_as_it_was_is_one_no_more(repositories: Repositories) -> None:
+async def test_a_base_that_has_landed_unchanged_is_no_longer_a_dependency(repositories: Repositories) -> None:
     lower = repositories.propose("code", "lower", {"a": "x\n"})
     on_top(repositories, "upper", {"b": "1\n"})
     async with watching(repositories) as watch:

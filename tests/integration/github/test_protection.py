@@ -100,9 +100,7 @@ async def test_somebody_creates_more_branches_than_requested(here: Ground, monke
     assert gate.protections == [protection_of({"main"})]
 
 
-async def test_rulesets_that_may_not_be_seen_are_no_rulesets_that_are_not_there(
-    here: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hidden_rulesets_do_not_count_as_absent(here: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     real = FakeGitHubGraph._ref
 
     def blind(self: FakeGitHubGraph, *of: Any) -> Any:

@@ -49,7 +49,7 @@ def reviews(count: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.long
-async def test_hidden_rules_do_not_count_as_none_and_are_reported_once(here: Ground) -> None:
+async def test_hidden_rules_do_not_count_as_absent_and_are_reported_once(here: Ground) -> None:
     del here.app.permissions["administration"]
     here.hub.protect(here.repository, approvals=1, contexts=("acme/gate",))
     pull = opened(here)

@@ -263,7 +263,7 @@ async def test_pages_have_edges(ground: Ground) -> None:
     assert "next" in answer.links
 
 
-async def test_a_fork_that_is_gone(ground: Ground) -> None:
+async def test_a_pull_request_of_a_deleted_fork_keeps_its_head(ground: Ground) -> None:
     fork = ground.hub.person("eve").fork(ground.repository)
     pull = ground.hub.person("eve").propose(ground.repository, "topic", {"a.txt": "2\n"}, fork=fork)
     assert (await ground.ask("GET", f"{ROCKET}/pulls/1")).json()["head"]["repo"]["full_name"] == "eve/rocket"

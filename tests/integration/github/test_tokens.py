@@ -61,7 +61,7 @@ def revoked(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_a_merger_whose_token_is_revoked_early_goes_on_with_a_new_one(here: Ground, engine: GitEngine) -> None:
+async def test_a_merger_whose_token_is_revoked_early_continues_with_a_new_one(here: Ground, engine: GitEngine) -> None:
     """If several users of the token notice at the same time, all continue with one new token."""
     assert isinstance(answer := await engine.do(CatRequest(PROJECT, "hub")), CatAnswer) and answer.ok
     before = made(here)
@@ -75,7 +75,7 @@ async def test_a_merger_whose_token_is_revoked_early_goes_on_with_a_new_one(here
 
 
 @pytest.mark.long
-async def test_a_token_that_ends_in_mid_clone_or_before_a_push_is_had_anew(here: Ground, engine: GitEngine) -> None:
+async def test_a_token_that_expires_during_a_clone_or_before_a_push_is_renewed(here: Ground, engine: GitEngine) -> None:
     await remote(engine).refs()
     stopped = here.hub.fail("POST", "git", status=401, hangs=True)
     cloning = asyncio.create_task(engine.do(CatRequest(PROJECT, "hub", paths=("a.txt",))))

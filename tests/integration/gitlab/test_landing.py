@@ -151,7 +151,7 @@ async def test_requirements_of_the_project_are_reported(here: Ground) -> None:
     assert isinstance(await here.forge.land(*landing), MergeLanded)
 
 
-async def test_a_project_that_moved_lands_all_the_same(here: Ground) -> None:
+async def test_changes_of_a_moved_project_land(here: Ground) -> None:
     one = opened(here)
     landing = as_tested(here, one)
     here.hub.rename(here.project, "acme/space/shuttle")

@@ -106,7 +106,7 @@ async def test_a_client_of_the_published_definitions_works_unchanged(tmp_path: P
 
 @pytest.mark.long
 @pytest.mark.skipif(not zookeeper_installed(), reason="needs Debian's package zookeeper")
-async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
+async def test_the_compatible_service_runs_on_zookeeper(tmp_path: Path) -> None:
     await generated(tmp_path)
     with zookeeper(tmp_path / "zookeeper") as server:
         url = f"zookeeper://127.0.0.1:{server.port}{await chroot(server)}"
@@ -121,7 +121,7 @@ async def test_it_does_so_on_zookeeper(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(not databases.etcd_installed(), reason="needs Debian's package etcd-server")
-async def test_it_does_so_on_etcd_where_it_can_be_found(tmp_path: Path) -> None:
+async def test_the_compatible_service_runs_on_etcd_and_registers_there(tmp_path: Path) -> None:
     """`etcdctl` shows the published layout."""
     await generated(tmp_path)
     with databases.etcd(tmp_path / "etcd") as server:

@@ -130,7 +130,7 @@ async def test_refusals_over_http() -> None:
         assert (await web("POST", "/v1/objects/apply", b"{}", **large))[0] == 413
 
 
-async def test_the_openapi_tells_of_every_method() -> None:
+async def test_the_openapi_description_has_every_method() -> None:
     async with served() as web:
         status, found = await web("GET", "/openapi.json")
         assert status == 200

@@ -250,7 +250,7 @@ async def test_a_client_certificate_says_who_calls(tmp_path: Path) -> None:
         assert await refusal(client.Search()) == "UNAVAILABLE"
 
 
-async def test_many_callers_at_once() -> None:
+async def test_many_concurrent_callers_are_answered() -> None:
     async with served() as client:
         await a_site(client)
         steps = [client.Apply(steps=[machine(f"m{n % 20}")]) for n in range(60)]

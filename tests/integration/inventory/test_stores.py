@@ -49,7 +49,7 @@ few = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_
 @pytest.mark.parametrize("kind", KINDS)
 @given(script=st.lists(batches, min_size=3, max_size=12), any=st.lists(filters(uuids), min_size=1, max_size=2))
 @few
-def test_indexes_equal_a_rebuild_and_a_search_a_look_at_everything(
+def test_indexes_equal_a_rebuild_and_a_search_equals_a_full_scan(
     kind: str, request: pytest.FixtureRequest, script: list[list[Step]], any: list[Filter]
 ) -> None:
     async def main() -> None:
@@ -90,7 +90,7 @@ async def test_of_those_who_want_one_name_one_gets_it(backend: Backend) -> None:
         assert await world.findings() == []
 
 
-async def test_several_who_change_everything_at_once_leave_no_orphan(backend: Backend) -> None:
+async def test_concurrent_changes_of_everything_leave_no_orphaned_index_entry(backend: Backend) -> None:
     async with a_world(backend) as world:
         other = world.another()
 

@@ -171,7 +171,7 @@ async def test_a_namespace_of_somebody_else_is_neither_taken_nor_removed(
     assert ("namespaces", "", SPACE) in cluster.cluster.things
 
 
-async def test_lists_are_read_to_the_end_and_begun_again_when_their_rest_is_gone(
+async def test_lists_are_read_to_the_end_and_again_when_their_continuation_has_expired(
     cluster: FakeKubernetesServer, driver: Kubernetes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.adapters.nodes.clouds.kubernetes.api.PAGE_SIZE", 2)

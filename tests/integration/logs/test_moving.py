@@ -151,7 +151,7 @@ def test_a_record_that_no_reader_could_use_is_refused_and_nothing_is_imported(tm
     assert set(asyncio.run(keys(new.logs))) == {manifests.manifest_key(build) for build in BUILDS}
 
 
-def test_a_store_of_logs_that_is_away_stops_an_export_that_wants_it(tmp_path: Path, s3_server: str) -> None:
+def test_an_unavailable_log_store_stops_an_export_that_includes_its_records(tmp_path: Path, s3_server: str) -> None:
     old = Place(tmp_path / "old", s3_server)
     old.fill()
     gone = "\n".join("url = s3://no-such-bucket" if line.startswith("url") else line

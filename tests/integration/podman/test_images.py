@@ -91,7 +91,7 @@ async def test_compressed_sparse_or_named_image_archives_are_refused(words: list
 
 
 @pytest.mark.long
-async def test_an_import_that_was_cut_off_is_done_anew(words: list[str], tmp_path: Path) -> None:
+async def test_an_interrupted_import_is_repeated(words: list[str], tmp_path: Path) -> None:
     content, file = archive(os.urandom(2**22)), tmp_path / "root.tar"
     file.write_bytes(content)
     images, one = PodmanImages(Engine(words)), wanted("u4", content)

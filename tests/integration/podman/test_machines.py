@@ -82,7 +82,9 @@ def test_warnings_do_not_hide_the_error() -> None:
 
 
 @pytest.mark.long
-async def test_an_image_that_cannot_be_had_or_is_no_machine_fails_in_podmans_words(here: Site, driver: Podman) -> None:
+async def test_an_image_that_cannot_be_fetched_or_started_fails_with_podmans_message(
+    here: Site, driver: Podman
+) -> None:
     absent = machine(image="127.0.0.1:1/none:1")
     step = await driver.advance(absent, {})
     assert isinstance(step, MachinePending) and "podman is fetching" in step.why

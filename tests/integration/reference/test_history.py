@@ -42,7 +42,7 @@ async def test_running_builds_are_listed_before_ended_ones(world: World) -> None
 
 
 @pytest.mark.long
-async def test_a_star_stands_for_any_text_and_names_repeat(world: World) -> None:
+async def test_a_star_in_a_filter_matches_any_text_and_filters_may_repeat(world: World) -> None:
     await world.landed("done")
 
     async def count(query: str) -> int:
@@ -133,7 +133,7 @@ async def test_refs_of_changes_and_of_branches_are_distinguished(world: World) -
     assert (ref["change"], ref["newrev"]) == ("done", None) and len(ref["patchset"]) == 40
 
 
-async def test_system_events_tell_of_configurations(world: World) -> None:
+async def test_system_events_list_configuration_changes(world: World) -> None:
     found = await world.get("T/system-events")
     assert found and {one["event_type"] for one in found} == {"tenant reconfiguration"}
     assert await world.get("T/system-events?event_type=other") == []

@@ -72,7 +72,7 @@ async def test_machines_and_waiting_requests_are_listed(world: World) -> None:
 
 
 @pytest.mark.long
-async def test_a_build_that_waits_for_machines_waits_no_more(world: World) -> None:
+async def test_deleting_a_request_ends_the_wait_of_its_build(world: World) -> None:
     await furnished(world)
     job = await world.under_way("busy")
     context, url = world.running.context, f"{TENANT}/nodeset-requests"
@@ -94,7 +94,7 @@ async def test_a_build_that_waits_for_machines_waits_no_more(world: World) -> No
     assert "done" in {one["outcome"] for one in done} and job["uuid"] in done[0]["subject"]
 
 
-async def test_a_machine_is_held_and_taken_away_by_who_may(world: World) -> None:
+async def test_a_machine_is_held_and_deleted_by_people_with_the_permission(world: World) -> None:
     await furnished(world)
     url, context = f"{TENANT}/nodes/{'a' * 32}", world.running.context
     for body, status, who in (

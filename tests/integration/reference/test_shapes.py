@@ -10,7 +10,7 @@ from .shapes import NAMED, READS
 
 
 @pytest.mark.long
-async def test_every_answer_has_the_shape_that_clients_look_for(world: World) -> None:
+async def test_every_answer_has_the_shape_that_clients_expect(world: World) -> None:
     landed = await world.landed("done")
     job = await world.under_way("busy")
     known = {"change": "busy", "build": landed["uuid"], "buildset": landed["buildset"]["uuid"]}

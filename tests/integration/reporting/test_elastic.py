@@ -156,7 +156,7 @@ async def test_a_busy_receiver_is_retried_and_a_refusal_is_reported() -> None:
                 await reporter.tell(outbox_message())
 
 
-async def test_another_server_is_used_while_one_is_away() -> None:
+async def test_another_server_is_used_while_one_is_down() -> None:
     server = Server()
     async with listener(server.answer) as (url, calls):
         uri = url.replace("http://", "http://user:p%40ss@")

@@ -128,7 +128,7 @@ async def test_reports_of_one_change_are_sent_in_order_and_in_parallel_to_others
     assert len(found.taker.tried) == 15
 
 
-async def test_while_a_server_is_away_all_wait_it_is_shown_why_and_nothing_is_lost() -> None:
+async def test_while_a_server_is_down_reports_wait_with_the_reason_and_none_is_lost() -> None:
     async with ground() as found:
         found.taker.says = lambda _: ReporterAway("nobody answers at mail.example:25")
         await found.report(of("a", "a1"), of("b", "b1"))
@@ -197,7 +197,7 @@ async def test_an_undeliverable_report_is_stored_listed_and_sent_again_on_reques
         assert found.taker.taken == ["a1"] and not found.aside
 
 
-async def test_people_may_have_all_tried_at_once_or_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_people_can_retry_all_reports_immediately_or_drop_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(courier, "PAUSE_FIRST_S", 1_000.0)
     async with ground() as found:
         found.taker.says = lambda _: ReporterAway("away")

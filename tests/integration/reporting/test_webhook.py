@@ -57,7 +57,7 @@ async def test_a_busy_receiver_is_retried(client: httpx.AsyncClient, status: str
 
 
 @pytest.mark.parametrize("status", ["400 Bad", "401 No", "404 Gone", "410 Gone"])
-async def test_a_receiver_that_refuses_for_good_is_not_retried(client: httpx.AsyncClient, status: str) -> None:
+async def test_a_report_that_is_permanently_refused_is_not_retried(client: httpx.AsyncClient, status: str) -> None:
     async with listener(lambda call: answered(status)) as (url, _):
         with pytest.raises(ReportRefused, match=status[:3]):
             await reporter(client, url).tell(outbox_message())

@@ -99,7 +99,7 @@ def test_urls_below_a_path() -> None:
     assert change_number(found, "https://review.example/rx/9") is None
 
 
-async def test_a_password_stands_in_no_address_and_on_no_command_line() -> None:
+async def test_a_password_is_in_no_url_and_on_no_command_line() -> None:
     by_http = git_connection(server(baseurl="https://review.example/r", verify_ssl="false"))
     assert by_http.url("review.example/code/api") == "https://review.example/r/a/code/api"
     assert by_http.access is not None

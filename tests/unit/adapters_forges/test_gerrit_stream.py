@@ -29,7 +29,7 @@ from headgate.adapters.forges.gerrit.stream import GerritHint, command, hint
         ({"type": "cache-eviction"}, None),
     ],
 )  # fmt: skip
-def test_a_line_says_where_to_look(event: dict[str, object], found: GerritHint | None) -> None:
+def test_a_line_of_the_stream_becomes_a_hint(event: dict[str, object], found: GerritHint | None) -> None:
     assert hint(json.dumps(event).encode() + b"\n") == found
 
 

@@ -37,7 +37,7 @@ def change_state(topic: str, *, approved: str = "") -> ChangeState:
 
 
 @pytest.mark.parametrize("left", [{}, {"refs/for/master/x": ONE}, dict(list(HEADS.items())[:50])])
-async def test_much_that_goes_at_once_is_believed_when_git_says_so_again(left: dict[str, str]) -> None:
+async def test_a_mass_deletion_of_refs_counts_once_git_confirms_it(left: dict[str, str]) -> None:
     clock = Clock()
     doubt = Doubt(clock)
     assert await doubt.of(StaleListing(left), left, HEADS, {}) and "reads it again" in doubt.problem

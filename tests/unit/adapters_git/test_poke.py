@@ -131,7 +131,7 @@ async def test_a_flood_of_hints_causes_one_poll_and_later_hints_one_more() -> No
     assert len(hinted.taken()) == 501 and hinted.taken() == ()
 
 
-async def test_a_hint_that_a_look_has_answered_asks_for_no_other() -> None:
+async def test_a_hint_that_a_poll_has_answered_causes_no_further_poll() -> None:
     hinted, stirred = Hinted(rest_s=0.01), asyncio.Event()
     hinted.taken()
     hinted.add("one", stirred)

@@ -23,5 +23,5 @@ PROJECTS = {"/srv/git/api.git": "api", "/srv/git/api.git/nested": "nested"}
         ("/srv/git/other.git/refs/heads/master", set()),
     ],
 )
-def test_a_note_is_no_reason_to_look_and_whatever_is_named_like_one_is(path: str, stirred: set[str]) -> None:
+def test_a_change_of_notes_causes_no_poll_unlike_refs_with_similar_names(path: str, stirred: set[str]) -> None:
     assert _stirred(PROJECTS, [(Change.modified, path)]) == stirred

@@ -52,7 +52,7 @@ def reported(teller: GitHubTeller) -> asyncio.Future[str]:
     return asyncio.ensure_future(teller._check(KEY, REPO, CHANGE, REPORT, "acme/gate", "in_progress"))
 
 
-async def test_reports_that_come_at_once_make_one_check_run() -> None:
+async def test_simultaneous_reports_create_one_check_run() -> None:
     client = Client()
     teller = client.teller()
     async with asyncio.timeout(DEADLINE_S):

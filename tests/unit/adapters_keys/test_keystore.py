@@ -82,7 +82,7 @@ async def test_no_password_says_what_to_do():
         await (await keystore("", empty=True)).public(*APP)
 
 
-async def test_another_password_takes_no_key_away_that_is_made_meanwhile(monkeypatch):
+async def test_a_change_of_the_password_keeps_keys_created_meanwhile(monkeypatch):
     keys, every = await keystore(), KeyStore.every
 
     async def overtaken(self):

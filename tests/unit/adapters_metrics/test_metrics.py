@@ -57,7 +57,7 @@ class Cut(MemoryBackend):
         return await super().get(path)
 
 
-async def test_a_store_tells_how_long_it_took_and_since_when_it_is_away() -> None:
+async def test_metrics_of_a_store_show_durations_and_the_start_of_an_outage() -> None:
     figures, clock_ms, inner = ProcessMetrics(), [1000], Cut()
     backend = measured(inner, figures.store, lambda: clock_ms[0])
     assert isinstance(backend, Wide) is isinstance(inner, Wide)
@@ -115,7 +115,7 @@ class Mute(MemoryBackend):
         await asyncio.Event().wait()
 
 
-async def test_a_store_that_is_silent_for_a_short_session_is_away() -> None:
+async def test_a_store_that_is_silent_for_a_short_session_counts_as_unavailable() -> None:
     """Otherwise the health of a process says that the store can be reached, but no component is a member."""
     backend = measured(Mute(), ProcessMetrics().store, lambda: 1000, ttl_s=0.6)
     with pytest.raises(SessionLost):

@@ -83,7 +83,7 @@ async def test_of_a_disk_that_is_nearly_full_the_largest_leaves_and_one_at_a_tim
         await machine.look(ONE)
 
 
-async def test_looks_of_two_commands_at_one_moment_are_no_two_in_a_row(machine: Machine) -> None:
+async def test_simultaneous_disk_checks_of_two_commands_do_not_count_as_two_in_a_row(machine: Machine) -> None:
     machine.held, machine.free = {ONE: Use(900 * MB, 10)}, 1_000 * MB
     for _ in range(2):
         machine.disk.begin(ONE)

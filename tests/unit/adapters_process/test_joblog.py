@@ -98,7 +98,7 @@ def test_a_full_disk_is_raised() -> None:
 
 
 @pytest.mark.parametrize("before", range(-40, 40, 7))
-def test_a_secret_that_lies_where_a_long_line_is_broken_is_found(tmp_path: Path, before: int) -> None:
+def test_a_secret_is_found_where_a_long_line_is_broken(tmp_path: Path, before: int) -> None:
     log = JobLog(tmp_path / "log", size_max_bytes=10_000_000)
     log.censor.learn(["correct horse battery"])
     text = b"x" * (LINE_SIZE_MAX_BYTES + before) + b"correct horse battery" + b"y" * 2 * LINE_SIZE_MAX_BYTES

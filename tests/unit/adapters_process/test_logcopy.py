@@ -25,7 +25,7 @@ def test_it_is_a_file_in_the_place_of_the_link(logs: Path) -> None:
     assert not (logs / "job-output.txt").is_symlink() and (logs / "job-output.txt").read_text() == "first\n"
 
 
-def test_where_a_job_has_made_something_else_of_its_name_nothing_is_left_beside_it(logs: Path) -> None:
+def test_a_log_copy_that_a_job_obstructs_leaves_no_other_file(logs: Path) -> None:
     (logs / "job-output.txt").mkdir()
     LogCopy("job-output.txt").begin()
     assert [file.name for file in logs.iterdir()] == ["job-output.txt"]

@@ -46,7 +46,7 @@ async def test_without_machines_every_node_is_this_one() -> None:
         assert taken == (BIG, {"one": {"ansible_connection": "local"}}, ())
 
 
-async def test_a_held_machine_goes_to_nobody_until_it_is_given_back() -> None:
+async def test_a_held_machine_is_assigned_to_nobody_until_it_is_released() -> None:
     machines = ListedMachines((ListedMachine("a", ("small",)), ListedMachine("b", ("small",))))
     async with machines.take(SMALL) as taken:
         assert taken.machines == ("a",)

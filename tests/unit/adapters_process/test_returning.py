@@ -66,7 +66,7 @@ def test_an_empty_return_is_empty_and_a_too_large_one_is_reported(tmp_path: Path
     assert read(tmp_path / "r").data == {"a": {"b": 1, "c": 2}}, "what was refused is not there"
 
 
-def test_secret_data_is_beside_the_data_and_in_no_error(tmp_path: Path) -> None:
+def test_secret_data_is_separate_from_other_data_and_in_no_error(tmp_path: Path) -> None:
     file = tmp_path / "r"
     add(file, {"open": 1})
     add(file, {}, {"login": {"user": "ada"}})

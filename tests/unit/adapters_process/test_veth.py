@@ -65,7 +65,7 @@ async def test_a_network_that_cannot_be_made_leaves_no_interface_to_the_next(vet
     assert await veth.add(0) == 0
 
 
-async def test_a_number_is_free_once_its_interface_is_gone_however_often_that_is_cancelled(veth: Veth) -> None:
+async def test_a_number_is_free_once_its_interface_is_deleted_however_often_that_is_cancelled(veth: Veth) -> None:
     keeper = keeper_of(veth)
     used = await veth.add(0)
     keeper.go_on.clear()

@@ -84,7 +84,7 @@ async def test_a_database_of_the_version_before_is_brought_up(tmp_path: Path) ->
         history.close()
 
 
-async def test_an_attempt_is_found_while_its_buildset_goes_on_and_stays_when_that_ends(history: SqlHistory) -> None:
+async def test_an_attempt_is_found_while_its_buildset_runs_and_after_it_ended(history: SqlHistory) -> None:
     first = build("u1", "RETRY", 3, 4, final=False, error="unreachable", image="debian@sha256:1")
     await history.record(ended("s", 4, first, result="", message=""))
     found = await history.build("acme", "u1")

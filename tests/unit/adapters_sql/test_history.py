@@ -106,7 +106,7 @@ async def test_manual_actions_are_recorded_with_their_end(history: SqlHistory) -
     assert await history.actions("", limit=10) == []
 
 
-async def test_a_question_that_takes_too_long_is_cut_off_and_others_go_on(
+async def test_a_query_that_takes_too_long_is_cancelled_and_others_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.adapters.sql.rows.PROGRESS_STEPS", 10)
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
         SqlHistory(f"sqlite:///{broken}")
 
 
-def test_processes_started_at_once_share_a_new_database(tmp_path: Path) -> None:
+def test_processes_started_at_the_same_time_share_a_new_database(tmp_path: Path) -> None:
     dburi = f"sqlite:///{tmp_path / 'new.sqlite'}"
     together = Barrier(6)
 

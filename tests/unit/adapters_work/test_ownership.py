@@ -29,7 +29,7 @@ def test_a_directory_is_one_owner_s_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_without_locks_no_owner_is_taken_for_dead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_locks_no_owner_counts_as_dead(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with ownership.fresh(tmp_path / "build"):
         with ownership.left(tmp_path / "build") as nobody_s:
             assert not nobody_s

@@ -9,7 +9,7 @@ import pytest
 from headgate.base.private import private_replacement
 
 
-def test_two_who_replace_one_file_at_once_each_write_one_of_their_own(tmp_path: Path) -> None:
+def test_two_processes_that_replace_one_file_concurrently_write_separate_files(tmp_path: Path) -> None:
     file = tmp_path / "file"
     with private_replacement(file) as first:
         first.write(b"first")

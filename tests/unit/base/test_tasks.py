@@ -148,7 +148,7 @@ async def test_a_failure_while_the_caller_was_cancelled_is_not_reported_as_lost(
     assert not contexts
 
 
-async def test_work_that_takes_long_goes_on_without_its_place() -> None:
+async def test_work_that_takes_long_continues_without_its_slot() -> None:
     places, begun, go = asyncio.Semaphore(1), list[str](), asyncio.Event()
 
     async def work(name: str) -> str:

@@ -89,7 +89,7 @@ def test_manual_pages_for_a_directory_that_cannot_be_made_are_refused(tmp_path: 
     )
 
 
-def test_no_text_is_taken_for_a_request_of_roff() -> None:
+def test_no_text_is_interpreted_as_a_roff_request() -> None:
     assert [roff(text) for text in (".de x", "'ig", "a\\b", "--url", "→")] == [
         "\\&.de x", "\\&'ig", "a\\eb", "\\-\\-url", "\\[u2192]",
     ]  # fmt: skip

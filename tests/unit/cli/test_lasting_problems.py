@@ -95,7 +95,7 @@ def test_another_cause_and_another_text_are_problems_of_their_own(log: Log) -> N
     assert len(log.new_lines()) == 3
 
 
-def test_a_problem_that_returns_after_a_while_is_logged_at_once(log: Log) -> None:
+def test_a_problem_that_returns_after_a_while_is_logged_immediately(log: Log) -> None:
     log.write("%s has gone", "e1")
     log.write("%s has gone", "e1")
     log.pass_time(FORGOTTEN_S + 61)

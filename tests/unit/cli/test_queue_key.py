@@ -19,7 +19,7 @@ from headgate.queue.server.access import AccessDenied, ApplicationKeys
 from headgate.testing.servers.program import free_ports
 
 
-def test_all_that_start_at_once_have_the_same_key(tmp_path: Path) -> None:
+def test_servers_that_start_together_have_the_same_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         found = set(pool.map(lambda _: own_key(tmp_path / "state", "queuey"), range(64)))
     (key,) = found

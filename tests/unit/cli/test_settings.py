@@ -185,7 +185,7 @@ def test_a_program_may_print_the_tenant_file(tmp_path: Path) -> None:
     assert "the tenant_config_script cannot be run" in CliRunner().invoke(check, ["--config", str(file)]).output
 
 
-def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together(tmp_path: Path) -> None:
     """All errors of a file that comes from elsewhere are reported at once."""
     text = "[webb]\nport = 1\n[web]\nporte = 1\nport = x\n[connection a]\ndriver = git\n[connection 'a']\nbaseurl = x\n"
     with pytest.raises(UserError) as raised:

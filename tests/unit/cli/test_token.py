@@ -25,7 +25,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_all_that_start_at_once_have_the_same_one(tmp_path: Path) -> None:
+def test_processes_that_start_together_have_the_same_token(tmp_path: Path) -> None:
     settings = Settings(tmp_path / "headgate.conf", {})
     with ThreadPoolExecutor(16) as pool:
         found = set(pool.map(lambda _: operator_token(settings), range(64)))
@@ -57,7 +57,7 @@ def test_a_file_without_a_valid_token_is_an_error(tmp_path: Path, text: str) -> 
             look()
 
 
-def test_a_path_that_is_no_file_is_reported_at_once(tmp_path: Path) -> None:
+def test_a_token_path_that_is_not_a_file_is_reported_immediately(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text(GOOD)
     (tmp_path / "link").symlink_to(target)
@@ -106,7 +106,7 @@ def test_the_token_goes_where_the_settings_say_and_nowhere_else(
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
 
-def test_the_kernel_tells_whose_program_listens(tmp_path: Path) -> None:
+def test_the_owner_of_a_listening_program_is_read_from_the_kernel(tmp_path: Path) -> None:
     four, six = tmp_path / "tcp", tmp_path / "tcp6"
     rest = "00000000:00000000 00:00000000 00000000"
     four.write_text(

@@ -42,7 +42,7 @@ def test_a_pull_secret_without_a_name_fails_its_label_and_leaves_the_cluster_to_
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])
-def test_an_answer_whose_entities_grow_is_none(encoding: str) -> None:
+def test_an_answer_with_expanding_entities_counts_as_no_answer(encoding: str) -> None:
     entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 8))
     body = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE a [<!ENTITY e0 "lol">{entities}]><a>&e7;</a>'
     with pytest.raises(CloudUnavailable, match="document type"):

@@ -78,7 +78,7 @@ def test_a_missing_library_is_named_with_its_extra(tmp_path: Path) -> None:
         cloud(found, "dogs")
 
 
-def test_check_looks_at_the_sections_of_clouds(tmp_path: Path) -> None:
+def test_check_validates_the_sections_of_clouds(tmp_path: Path) -> None:
     (tmp_path / "git").mkdir()
     text = "[connection git]\nbaseurl = git\n[connection dogs]\ndriver = {}\n"
     (tmp_path / "tenants.yaml").write_text("- tenant: {name: t, source: {}}\n")

@@ -44,7 +44,7 @@ def test_a_required_result_must_be_success_or_failure(written: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "then"), [("require", "no change can enter"), ("reject", "it rejects no changes")])
-def test_a_pipeline_that_is_not_there_is_warned_of(key: str, then: str) -> None:
+def test_a_missing_pipeline_causes_a_warning(key: str, then: str) -> None:
     _, ((severity, text),) = parsed_requirement("{check: {chek: success}}", key)
     assert severity == "warning" and "there is no pipeline 'chek'" in text and then in text
     assert "did you mean 'check'?" in text

@@ -590,7 +590,7 @@ def test_a_negated_pattern_matches_all_others() -> None:
     assert not triggered(DIALECTS["gerrit"], trigger, seen(event="comment-added", who=BOT))
 
 
-def test_a_proposal_of_which_no_more_is_known_is_all_that_may_have_happened() -> None:
+def test_a_proposal_without_details_matches_every_action_that_may_have_happened() -> None:
     for name, trigger in {
         "gerrit": {"event": "patchset-created"},
         "github": {"event": "pull_request", "action": ["changed"]},
@@ -691,6 +691,6 @@ def test_an_event_triggers_nothing_by_a_pattern_that_cannot_be_decided() -> None
 
 
 @pytest.mark.parametrize("rules", [[SLOW, "a*:ci:success"], ["a*:ci:success", SLOW]])
-def test_a_pattern_that_matches_decides_beside_one_that_cannot_be_decided(rules: list[str]) -> None:
+def test_a_matching_pattern_decides_even_if_another_cannot_be_decided(rules: list[str]) -> None:
     assert not unmet(DIALECTS["github"].require, {"status": rules}, CHECKED)
     assert "is rejected because of" in refused(DIALECTS["github"].require, {"status": rules}, CHECKED)

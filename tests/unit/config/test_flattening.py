@@ -135,7 +135,7 @@ def test_defaults_of_lower_sections_do_not_apply_to_a_final_image() -> None:
     assert providers(text.replace("final: true, ", ""))["git%2Fops/main"].labels[0].image["username"] == "low"
 
 
-def test_a_machine_of_another_image_has_another_digest_and_min_ready_makes_none() -> None:
+def test_another_image_changes_the_digest_of_a_machine_and_min_ready_does_not() -> None:
     deb = providers(SITE)["git%2Fops/main"].labels[0]
     other = providers(SITE.replace("ami-1", "ami-7"))["git%2Fops/main"].labels[0]
     assert deb.digest != other.digest
@@ -182,7 +182,7 @@ def test_a_provider_of_which_no_driver_could_read_the_values_is_left_out(right: 
     assert flattened(layout) == () and any(one.severity == "error" for one in layout.errors)
 
 
-def test_a_limit_of_nothing_is_none_and_one_alias_is_a_list() -> None:
+def test_an_empty_limit_means_no_limit_and_a_single_alias_becomes_a_list() -> None:
     text = SITE.replace("{instances: 9,", "{instances: null,").replace("aliases: [fed]", "aliases: fed")
     main = providers(text)["git%2Fops/main"]
     assert main.limits == {"cores": 10} and main.labels[1].names == ("fed-small", "fed")
@@ -193,7 +193,7 @@ def test_a_machine_elsewhere_has_another_digest() -> None:
     assert providers(SITE.replace("us-west-1", "us-west-2"))["git%2Fops/main"].labels[0].digest != deb.digest
 
 
-async def test_a_provider_of_which_the_values_are_wrong_stays_as_it_was_and_one_that_is_gone_goes() -> None:
+async def test_a_provider_with_invalid_values_keeps_its_old_ones_and_a_removed_one_goes() -> None:
     store = Store(MemoryBackend())
     context = Context(store, Mirror(store, Map().path), lambda: 0)
     reading = asyncio.ensure_future(context.mirror.run())

@@ -93,7 +93,7 @@ def test_a_final_job_has_no_children() -> None:
     assert "is final" in graph.errors[0].text
 
 
-def test_an_unknown_key_is_shown_where_it_stands_with_the_one_that_was_meant() -> None:
+def test_an_unknown_key_is_reported_with_its_line_and_a_suggestion() -> None:
     (error,) = layout("- job:\n    name: x\n    tiemout: 3\n").errors
     assert (error.project, error.path, error.line) == (APP, "zuul.yaml", 3)
     assert "did you mean 'timeout'" in error.text
@@ -113,7 +113,7 @@ def test_a_project_in_no_section_takes_no_part() -> None:
     assert made.queue_of(APP, "master", "gate") == APP
 
 
-def test_a_queue_that_each_branch_has_tells_which_it_is_of() -> None:
+def test_a_per_branch_queue_names_its_branch() -> None:
     made = layout("""
         - queue: {name: q@home, type: per-branch}
         - queue: {name: whole}

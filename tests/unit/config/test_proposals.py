@@ -39,7 +39,7 @@ def test_a_change_of_a_config_project_is_checked_and_not_used() -> None:
     assert rows(errors)[0] == "error ops@master:1 a job has no key 'rnu'; did you mean 'run'?"
 
 
-def test_files_that_a_change_takes_away_are_gone() -> None:
+def test_files_that_a_change_deletes_no_longer_count() -> None:
     made = layouts({"app": {"zuul.d/a.yaml": "- job: {name: a}", "zuul.d/b.yaml": "- job: {name: b}"}})
     layout, _ = proposed(made, {"app": {"zuul.d/a.yaml": "- job: {name: a}"}})
     assert "b" not in layout.jobs and "a" in layout.jobs
@@ -90,7 +90,7 @@ def test_errors_say_that_a_job_of_a_change_ahead_has_not_landed_yet() -> None:
     assert "the job 'fresh' is not defined" in error.text and "has not landed yet" in error.text
 
 
-def test_both_at_once_where_each_is_right() -> None:
+def test_two_proposals_that_are_valid_together_are_accepted() -> None:
     made = layouts({"app": "[]"})
     base = "- pipeline: {name: gate, manager: dependent}\n- job: {name: base, parent: null, run: r.yaml}\n"
     _, errors = proposed(made, {"app": "- project: {gate: {jobs: [base]}}"}, "app", {"ops": base})

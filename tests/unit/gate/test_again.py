@@ -91,7 +91,7 @@ def test_only_jobs_that_failed_run_again() -> None:
     assert build.id != old and build.work == play.past.builds["lint"].work and build.start_ms == 0
 
 
-def test_it_goes_on_as_often_as_it_takes() -> None:
+def test_failed_jobs_run_again_as_often_as_needed() -> None:
     play = failed_once()
     for _ in range(2):
         play.propose(play.change("A"))
@@ -182,7 +182,7 @@ def test_it_is_run_again_once_anything_differs(change: Callable[[Play], None]) -
     assert again(play) == ["lint", "unit"]
 
 
-def test_success_in_another_tenant_is_none() -> None:
+def test_success_in_another_tenant_does_not_count() -> None:
     play = failed_once()
     world = replace_dataclass(play.world, tenant="other")
     play.propose(play.change("A"))
@@ -255,7 +255,7 @@ def test_a_job_that_requires_artifacts_of_changes_ahead_runs_again() -> None:
     assert again(play) == ["lint", "unit"]
 
 
-def test_artifacts_are_there_for_those_behind() -> None:
+def test_artifacts_are_available_to_changes_behind() -> None:
     play = stage(replace(LINT, provides=("images",)), UNIT)
     play.propose(play.change("A"))
     play.merges()

@@ -61,14 +61,14 @@ def test_results_are_those_of_the_reference() -> None:
     assert {"FAILURE", "RETRY_LIMIT", "POST_FAILURE", "TIMED_OUT"} == RESULTS
 
 
-def test_it_holds_so_many_builds_and_no_more() -> None:
+def test_an_autohold_holds_no_more_builds_than_its_count() -> None:
     one = wanted(count=2).holding(held("b1"), 1_000)
     assert one.expired_ms == 0 and choice(one) == "1"
     two = one.holding(held("b2"), 2_000)
     assert (two.expired_ms, [build.build for build in two.builds], choice(two)) == (2_000, ["b1", "b2"], "")
 
 
-def test_each_build_is_given_back_in_its_time_and_the_request_is_forgotten_a_day_later() -> None:
+def test_each_build_is_released_in_time_and_the_request_is_deleted_a_day_later() -> None:
     request = wanted(count=2).holding(held("b1", 60_000), 0).holding(held("b2", 90_000), 30_000)
     assert request.next_ms == 60_000 and request.at(59_999) == request
     first = request.at(60_000)

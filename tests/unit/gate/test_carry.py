@@ -64,7 +64,7 @@ def test_a_build_with_other_inputs_is_cancelled_once_they_are_known_and_its_job_
     assert [one.id for one in play.actions if isinstance(one, Cancel)] == [before["both"]]
 
 
-def test_a_job_that_does_not_say_so_is_cancelled_at_once() -> None:
+def test_a_build_without_reuse_is_cancelled_immediately() -> None:
     play, _ = reset(replace(UNIT, reuse=False))
     assert ran(play, "B") == {} and play.item("B").carried == ()
 
@@ -318,7 +318,7 @@ def test_a_job_that_another_configuration_changed_runs_again() -> None:
     assert list(ran(play, "B")) == ["unit"] and ran(play, "B") != before
 
 
-def test_a_build_that_is_known_to_fail_goes_on_and_is_known_to_fail() -> None:
+def test_a_carried_build_that_has_begun_to_fail_still_counts_as_failing() -> None:
     play, before = reset(UNIT)
     play.begins_to_fail("B")
     play.merges()

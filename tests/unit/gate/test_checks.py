@@ -67,7 +67,7 @@ def test_results_elsewhere_or_of_another_patchset_do_not_count(other: dict[str, 
     assert play.queue == []
 
 
-def test_a_new_patchset_has_to_be_checked_anew() -> None:
+def test_a_new_patchset_must_be_checked_again() -> None:
     play = gate_of()
     play.propose(play.change("A"))
     word(play, "A")

@@ -208,7 +208,7 @@ def test_a_circle_counts_as_one_in_the_window() -> None:
     assert play.queue == ["B+A", "C", "D"] and len(play.merging) == 2
 
 
-def test_a_change_pushed_past_the_gate_lets_the_other_go_on_alone() -> None:
+def test_if_a_change_of_a_circle_is_pushed_past_the_gate_the_other_continues_alone() -> None:
     play = circle()
     play.approve("A", "B")
     play.merges()
@@ -290,7 +290,7 @@ def test_a_failure_of_the_rest_of_a_circle_raises_an_alarm() -> None:
     assert play.queue == [] and "ALARM" in notes_on(play, "B")[-1]
 
 
-def test_those_behind_rest_on_all_of_it_or_on_nothing() -> None:
+def test_changes_behind_a_circle_are_tested_on_all_of_it_or_none_of_it() -> None:
     play = circle()
     play.approve("A", "B", "C")
     passed(play)
@@ -361,7 +361,7 @@ def broken() -> Play:
     return play
 
 
-def test_the_alarm_stands_until_the_rest_has_landed() -> None:
+def test_the_alarm_stays_until_the_rest_has_landed() -> None:
     play = broken()
     (alarm,) = play.state.parted
     assert alarm.landed == {"q/master/B": f"{'B' * 40}+{'A' * 40}"} and alarm.missing == ("p/master/A",)

@@ -7,7 +7,7 @@ from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
 
-def test_changes_behind_restart_at_once_and_the_report_follows_when_all_jobs_have_ended() -> None:
+def test_changes_behind_restart_immediately_and_the_report_follows_when_all_jobs_have_ended() -> None:
     play = Play("unit", "docs")
     play.approve("A", "B")
     play.merges()
@@ -51,7 +51,7 @@ def test_dependent_jobs_wait_until_a_failing_build_has_ended() -> None:
     assert "Skipped due to failed job unit" in play.messages["A"]
 
 
-def test_with_fail_fast_the_others_are_cancelled_and_it_goes_on() -> None:
+def test_with_fail_fast_other_builds_are_cancelled_and_the_failing_one_continues() -> None:
     play = Play(layout=PlayLayout((FrozenJob(name="unit"), FrozenJob(name="docs")), fail_fast=True))
     play.approve("A")
     play.merges()

@@ -61,7 +61,7 @@ def test_the_commit_that_the_forge_makes_is_known_for_ours_before_and_after_the_
     assert next(iter(play.landing.values())).work.after[-1] == MADE, "the head that B may land on"
 
 
-def test_a_push_past_the_gate_is_none_of_ours() -> None:
+def test_a_push_past_the_gate_does_not_count_as_our_landing() -> None:
     play = gate()
     for name in ("A", "B"):
         pull(play, name)
@@ -149,7 +149,7 @@ def test_a_part_that_is_refused_is_an_alarm() -> None:
     )
 
 
-def test_a_change_of_plain_git_lands_beside_one_that_a_forge_merges() -> None:
+def test_a_change_of_plain_git_lands_in_a_queue_with_one_that_a_forge_merges() -> None:
     play = gate(circles=True)
     pull(play, "A", "q/master/B")
     play.propose(replace(play.change("B", project="q"), needs=("p#65",)))

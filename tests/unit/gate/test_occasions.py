@@ -128,7 +128,7 @@ def test_a_supercedent_pipeline_keeps_the_newest_of_each_partition() -> None:
 
 
 @pytest.mark.parametrize("why", ["the message has 20000 bytes", ""])
-def test_a_message_that_can_start_nothing_ends_at_once_with_the_reason(why: str) -> None:
+def test_a_message_that_can_start_nothing_ends_immediately_with_the_reason(why: str) -> None:
     play = orders(**({} if why else {"absent": frozenset({"p"})}))
     change = message(1)
     assert change.occasion is not None

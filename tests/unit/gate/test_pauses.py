@@ -21,7 +21,7 @@ def served(*jobs: FrozenJob) -> Play:
     return play
 
 
-def test_those_that_depend_on_a_paused_build_start_and_it_goes_on_when_all_have_ended() -> None:
+def test_dependents_of_a_paused_build_start_and_it_resumes_when_all_have_ended() -> None:
     play = served(USES, AFTER)
     play.pauses("A", "serves", registry="http://here")
     assert play.builds == [("A", "serves"), ("A", "uses")] and play.resumed == []
@@ -34,7 +34,7 @@ def test_those_that_depend_on_a_paused_build_start_and_it_goes_on_when_all_have_
     assert play.landing_names == ["A"]
 
 
-def test_a_failure_beside_it_lets_it_go_on_too() -> None:
+def test_a_paused_build_also_resumes_when_another_job_fails() -> None:
     play = served(USES, AFTER)
     play.pauses("A", "serves")
     play.fails("A", "uses")
@@ -43,7 +43,7 @@ def test_a_failure_beside_it_lets_it_go_on_too() -> None:
     assert play.ended == {"A": "FAILURE"}
 
 
-def test_a_paused_build_without_dependents_is_resumed_at_once() -> None:
+def test_a_paused_build_without_dependents_resumes_immediately() -> None:
     play = served()
     play.pauses("A", "serves")
     assert play.resumed == ["serves"]
@@ -57,7 +57,7 @@ def test_a_paused_build_says_which_of_them_run() -> None:
     assert play.resumed == ["serves"]
 
 
-def test_when_it_is_lost_all_that_rested_on_it_starts_anew() -> None:
+def test_when_a_paused_build_is_lost_its_dependents_start_again() -> None:
     play = served(USES, OTHER)
     play.pauses("A", "serves", at="one")
     play.passes("A", "other")

@@ -80,7 +80,7 @@ def test_disabled_reporters_report() -> None:
     assert [n for n, _ in reported(made)] == ["B"]
 
 
-def test_a_success_begins_the_count_anew() -> None:
+def test_a_success_resets_the_count_of_failures() -> None:
     made = play("independent", disable_after=2)
     fail(made, "A")
     made.propose(made.change("B"))
@@ -281,7 +281,7 @@ def test_a_change_that_needs_one_with_invalid_configuration_runs_nothing_and_say
     assert "it is broken; this change depends on a change with invalid configuration" in made.messages["B"]
 
 
-def test_changes_behind_one_with_invalid_configuration_go_on_without_it() -> None:
+def test_changes_behind_one_with_invalid_configuration_continue_without_it() -> None:
     made = play()
     made.texts = {"p": "broken"}
     made.propose(made.change("A", files=("zuul.yaml",)))

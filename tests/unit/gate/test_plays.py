@@ -543,7 +543,7 @@ def test_settling_twice_is_as_settling_once() -> None:
 
 @pytest.mark.long
 @pytest.mark.heavy
-def test_a_turn_looks_at_the_window_not_at_the_queue() -> None:
+def test_a_turn_processes_the_window_and_not_the_entire_queue() -> None:
     play = Play(window=3)
     play.approve(*(f"c{n}" for n in range(100)))
     assert len(play.merging) == 3
@@ -590,7 +590,7 @@ def test_many_that_fail_together_leave_a_few_in_a_turn() -> None:
     assert play.ended == {head: "SUCCESS", **dict.fromkeys(topics, "FAILURE")}
 
 
-def test_an_item_waits_while_its_configuration_is_judged_and_goes_on_when_it_is() -> None:
+def test_an_item_waits_while_its_configuration_is_judged_and_then_continues() -> None:
     play = Play("unit")
     play.texts, play.waits = {"p": "other"}, True
     play.approve("A")

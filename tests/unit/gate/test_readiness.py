@@ -17,7 +17,7 @@ def at_the_gate(*names: str, window: int = 20) -> Play:
     return play
 
 
-def test_an_approval_that_is_taken_back_takes_the_change_out_at_once() -> None:
+def test_a_change_whose_approval_is_withdrawn_leaves_immediately() -> None:
     play = at_the_gate("A", "B")
     play.unapprove("A")
     assert play.ended == {"A": "FAILURE"} and "cannot land: p/master/A is not approved" in play.messages["A"]

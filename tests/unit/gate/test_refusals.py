@@ -178,7 +178,7 @@ def test_no_refusal_is_reported_unless_somebody_tried_to_enqueue(happening: Forg
     assert play.reports == [] and play.state.refusals == ()
 
 
-def test_putting_on_the_label_that_a_failure_takes_away_is_answered() -> None:
+def test_adding_the_label_that_a_failure_removes_is_answered() -> None:
     play = hub(failure={"hub": ({"unlabel": "gate"},)}, success={"hub": ({"merge": True},)})
     deliver(play, pull())
     deliver(play, pull("B", 8), ForgeEvent("pull_request_review", "submitted", ANN, state="approved"))

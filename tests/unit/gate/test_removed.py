@@ -103,7 +103,7 @@ def test_where_a_part_has_landed_the_rest_still_lands() -> None:
     assert play.queue == [] and play.ended == {"A": "SUCCESS", "B": "SUCCESS"}
 
 
-def test_where_the_rest_cannot_land_people_hear_the_alarm() -> None:
+def test_if_the_rest_cannot_land_an_alarm_is_reported() -> None:
     play = circle()
     gone(play)
     play.lands("B")

@@ -72,7 +72,7 @@ def test_a_build_that_receives_the_changed_repository_is_repeated() -> None:
     assert play.ran("B") == ["both"]
 
 
-def test_a_job_that_does_not_say_so_is_run_again_and_nobody_looks_anything_up() -> None:
+def test_a_job_without_reuse_runs_again_without_a_lookup() -> None:
     play = behind_a_failure(replace(UNIT, reuse=False))
     (merge,) = (one.work for one in play.actions if isinstance(one, Merge))
     play.merges()
@@ -120,7 +120,7 @@ def test_without_a_history_all_is_run() -> None:
     assert play.ran("A") == ["unit"]
 
 
-def test_a_failed_build_stands_for_none() -> None:
+def test_a_failed_build_is_never_reused() -> None:
     play = Remembering(UNIT, manager="independent")
     play.propose(play.change("A"))
     play.merges()
@@ -130,7 +130,7 @@ def test_a_failed_build_stands_for_none() -> None:
     assert play.ran("A") == ["unit"] and play.known == {}
 
 
-def test_a_check_stands_for_no_gate_and_none_that_is_trusted_more() -> None:
+def test_a_build_of_check_is_never_reused_in_a_gate_or_with_more_trust() -> None:
     play = Remembering(UNIT, manager="independent")
     play.pipeline = replace(play.pipeline, name="check")
     play.propose(play.change("A"))
@@ -180,7 +180,7 @@ def test_a_job_after_one_that_returned_something_else_is_run() -> None:
     assert [tested("1"), tested("1"), tested("2")] == [["unit"], [], ["unit"]]
 
 
-def test_no_semaphore_is_taken_for_it() -> None:
+def test_a_reused_build_takes_no_semaphore() -> None:
     play = behind_a_failure(replace(UNIT, semaphores=(JobSemaphore("one"),)))
     play.held = {"one": 2}
     play.merges()
@@ -222,7 +222,7 @@ PASSED = Build("b", "unit", result="SUCCESS", inputs="x", narrow=True)
     ],
     ids=str,
 )
-def test_a_build_stands_for_others_only_if_all_of_it_is_known(other: dict[str, object]) -> None:
+def test_a_build_is_reused_only_if_all_of_its_inputs_are_known(other: dict[str, object]) -> None:
     assert lasting(PASSED) and not lasting(replace(PASSED, **other))  # type: ignore[arg-type]  # members of several types
 
 

@@ -55,7 +55,7 @@ def test_where_the_queue_does_not_say_so_a_topic_is_a_word() -> None:
     assert play.queue == ["A"]
 
 
-def test_where_the_forge_merges_a_topic_at_once_they_go_together_whatever_the_queue_says() -> None:
+def test_changes_of_a_topic_that_the_forge_merges_together_stay_together_whatever_the_queue_says() -> None:
     play = play_of({"A": "trip", "B": "trip"}, says=False, together=True)
     play.approve("A")
     assert play.queue == []

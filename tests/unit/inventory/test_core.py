@@ -113,7 +113,7 @@ def test_a_filter_matches_exactly_its_conditions(wanted: PropertyConditions, mat
 
 
 @pytest.mark.parametrize("text", ["", "64Gi", "0x40", "1_000", "٣", "NaN", "Infinity", "1e9999", "1.", " 1", "9" * 41])
-def test_an_invalid_number_is_reported_and_counts_as_none(text: str) -> None:
+def test_a_filter_refuses_an_invalid_number_and_never_matches_one(text: str) -> None:
     with pytest.raises(Invalid, match="there must be a number"):
         PropertyFilter("memory", text, order=">=")
     assert not PropertyFilter("memory", "-9e999", order=">=").holds(an_object(properties={"memory": text}))

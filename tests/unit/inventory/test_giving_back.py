@@ -49,7 +49,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "LOOK_INTERVAL_S", 0.0)
 
 
-def test_ending_is_repeated_until_the_service_is_there_again() -> None:
+def test_ending_a_lease_is_repeated_until_the_service_is_available_again() -> None:
     channel = Channel(*AWAY)
     with Stock(channel).lease("tag:gpu"):
         assert not channel.ended

@@ -70,7 +70,7 @@ async def a_shop(backend: Backend | None = None) -> AsyncIterator[Shop]:
             yield Shop(inventory)
 
 
-async def test_a_machine_is_had_until_its_time_is_over_and_then_the_next_one_has_it() -> None:
+async def test_a_machine_is_leased_until_its_time_is_over_and_then_goes_to_the_next_user() -> None:
     async with a_shop() as shop:
         await shop.put("g1", "gpu")
         await shop.put("c1")

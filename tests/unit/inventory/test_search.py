@@ -166,7 +166,7 @@ async def test_a_range_of_numbers_comes_in_their_order_as_long_as_they_are_few()
 
 
 @pytest.mark.heavy
-async def test_the_shortest_list_is_gone_through() -> None:
+async def test_a_search_reads_the_shortest_index() -> None:
     async with a_crowd() as (inventory, backend):
         for keys in (("dense", "sparse"), ("sparse", "dense")):
             await inventory.page(ADMIN, [wanted(*keys)], limit=10)
@@ -238,7 +238,7 @@ def test_a_slow_reader_gets_all_objects() -> None:
 
 
 @pytest.mark.heavy
-async def test_a_marker_is_where_an_answer_goes_on_whatever_is_before_it() -> None:
+async def test_a_page_continues_at_its_marker_whatever_precedes_it() -> None:
     async with a_crowd() as (inventory, backend):
         every = [one.object.uuid async for one in inventory.every(ADMIN, [wanted("dense")])]
         assert len(every) == SIZE

@@ -123,7 +123,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 @pytest.mark.heavy
 @given(st.lists(batches, max_size=12), st.lists(filters(uuids), min_size=1, max_size=2), st.integers(1, 3))
 @settings(max_examples=share(60))
-def test_indexes_equal_a_rebuild_and_a_search_equals_a_look_at_everything(
+def test_indexes_equal_a_rebuild_and_a_search_equals_a_full_scan(
     script: list[list[Step]], any: list[Filter], limit: int
 ) -> None:
     async def main() -> None:
@@ -198,7 +198,7 @@ async def test_of_two_creations_of_one_name_one_wins() -> None:
         assert await world.findings() == []
 
 
-async def test_deleting_and_creating_one_name_at_once_leaves_no_orphan() -> None:
+async def test_deleting_and_creating_one_name_concurrently_leaves_no_orphan() -> None:
     async with a_world() as world:
         other = world.another()
         async with running(other):
@@ -439,7 +439,7 @@ async def test_a_partition_keeps_its_uuid_when_it_is_renamed() -> None:
         assert await world.findings() == []
 
 
-async def test_history_tells_who_did_what() -> None:
+async def test_the_history_shows_who_did_what() -> None:
     async with a_world() as world:
         await world.inventory.apply(ALICE, [Create(an_object())])
         await world.inventory.apply(ADMIN, [Update("1" * 32, add_tags=("new",))])

@@ -99,7 +99,7 @@ def test_a_place_is_alive_when_something_is_in_or_below_it():
     assert "/zuul/ltime: no entry now" in findings.text(every=True)
 
 
-def test_looks_at_different_times_add_up():
+def test_checks_at_different_times_are_combined():
     first, second = check(entries(Put(MAP.ltime.path, b""))), check(entries(line(MAP.nodepool.path)))
     assert {"/zuul/ltime", "/zuul/nodepool"} <= first.also(second).alive
 

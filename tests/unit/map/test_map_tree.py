@@ -90,7 +90,7 @@ def test_an_unreadable_record_is_reported_with_its_path():
         place.decode(b"\x28\xb5\x2f\xfdcut")
 
 
-def test_request_places_lie_under_their_queue():
+def test_request_places_are_below_their_queue():
     places = Map().executor.zones("east").places
     assert places.params == "/zuul/executor/zones/east/params"
     assert places.result_data == "/zuul/executor/zones/east/result-data"

@@ -51,7 +51,7 @@ def test_a_machine_made_for_a_cancelled_build_is_for_others() -> None:
         assert (found.state, found.request) == (state, "")
 
 
-def test_the_machine_of_a_held_build_stays_until_it_is_given_back() -> None:
+def test_the_machine_of_a_held_build_stays_until_it_is_released() -> None:
     held = fate(machine("in-use", "r"), held="r")
     assert (held.state, held.request) == ("hold", "r")
     assert fate(machine("hold", "r"), held="r").state == "hold"

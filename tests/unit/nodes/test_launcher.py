@@ -228,7 +228,7 @@ async def test_a_machine_serves_one_build_at_a_time_in_order(site: Site) -> None
 
 
 @on_site
-async def test_a_machine_that_appears_is_used_at_once(site: Site) -> None:
+async def test_a_new_machine_is_used_immediately(site: Site) -> None:
     await site.machine("m1", image="debian")
     async with site.build("debian"):
         waiting = asyncio.ensure_future(_once(site, "debian"))

@@ -130,7 +130,7 @@ def test_an_unresponsive_machine_goes_to_nobody_and_the_reason_is_reported() -> 
     assert isinstance(found, Later) and "h0: no route to host" in found.why
 
 
-def test_resource_limits_bound_machines_that_are_there_anyway() -> None:
+def test_resource_limits_also_apply_to_listed_machines() -> None:
     provider = replace(lab(), limits={"instances": 1.0})
     used, *rest = ready(provider)
     nodes = [replace(used, state="in-use", request="o", tenant="t", project="red"), *rest]
@@ -162,7 +162,7 @@ def fate(node: MadeNode, provider: FlatProvider, *requests: str) -> MadeNode:
     return Fate(seen, NodeState(frozenset(requests), (), {}, ()), 1_000).of(node)
 
 
-def test_after_its_build_a_machine_is_looked_at_again_and_goes_once_it_is_not_listed() -> None:
+def test_after_its_build_a_machine_is_checked_again_and_removed_if_it_is_no_longer_listed() -> None:
     provider = lab()
     node = replace(listed(provider)["h1"][0], state="in-use", request="r", node="n0")
     assert fate(node, provider, "r") == node

@@ -65,7 +65,7 @@ def test_no_more_machines_stay_ready_than_a_label_may_have() -> None:
     assert lacking(with_min_ready([provider("a", label("few", most=2))], 5)) == ["a", "a"]
 
 
-def test_none_are_made_where_somebody_waits_for_the_room() -> None:
+def test_no_ready_machines_are_made_while_a_request_waits_for_the_room() -> None:
     one = with_min_ready([provider("a", "small", "large", instances=2)], 2)
     busy = [node(f"x{n}", "a", "large", "in-use", request="o") for n in range(2)]
     assert lacking(one, *busy, label="large") == []

@@ -129,7 +129,7 @@ def test_slots_are_ready_with_the_data_of_their_machine_once_it_exists() -> None
     assert fate([there], there) == there, "two of its slots are not written down yet"
 
 
-def test_a_machine_goes_with_its_last_slot_and_one_that_is_reused_goes_on() -> None:
+def test_a_machine_is_removed_with_its_last_slot_unless_it_is_reused() -> None:
     several = machine(packed(), "in-use:r", "used", "used")
     after = fate(several, several[1])
     assert (after.state, after.request) == ("used", "")

@@ -193,7 +193,7 @@ def test_listed_machines_of_a_connection_that_is_not_in_the_settings_are_given_t
     assert serve(gone, request("r", "iron")) == Later("the connection rack is not in the launcher's settings")
 
 
-def test_a_slot_whose_machine_is_gone_is_no_idle_machine() -> None:
+def test_a_slot_of_a_deleted_machine_does_not_count_as_idle() -> None:
     slot = machine(packed(slots=2), "ready", "ready")[1]
     full = site([packed(slots=2)], slot, node("x", "a", "small", "in-use", request="o"), account={"instances": 1.0})
     assert isinstance(serve(full, request("r", "packed", "packed")), Later)

@@ -46,7 +46,7 @@ def cancellation_times(*, leave_s: float, signal_s: float = 1e6, lost_s: float =
     return received
 
 
-def test_a_job_that_takes_one_cancellation_for_its_own_hears_of_the_next() -> None:
+def test_a_job_that_swallows_one_cancellation_receives_the_next() -> None:
     assert cancellation_times(leave_s=5, signal_s=10, lost_s=50) == [5, 10]
 
 

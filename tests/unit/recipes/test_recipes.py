@@ -133,7 +133,7 @@ def test_a_holder_that_lost_its_session_is_stopped_and_its_guard_refused() -> No
     virtual(main())
 
 
-def test_a_store_that_does_not_look_at_guards_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_ignores_guards_would_be_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Staged.commit
     monkeypatch.setattr(Staged, "commit", lambda self, checks, ops: real(self, (), ops))
     with pytest.raises(pytest.fail.Exception, match="GuardLost"):
@@ -292,7 +292,7 @@ async def paused(office: Office, session: Session) -> Claim:
     return claim
 
 
-def test_a_worker_pauses_until_the_submitter_says_go_on() -> None:
+def test_a_worker_pauses_until_the_submitter_resumes_it() -> None:
     async def main() -> None:
         office = Office()
         async with office.store.session("one") as session:
@@ -310,7 +310,7 @@ def test_a_worker_pauses_until_the_submitter_says_go_on() -> None:
 
 
 @pytest.mark.parametrize("way", ["lost", "handed back"])
-def test_a_claimed_request_shows_that_it_was_paused_by_a_worker_that_is_gone(way: str) -> None:
+def test_a_claimed_request_shows_that_a_worker_that_died_had_paused_it(way: str) -> None:
     async def main() -> None:
         office = Office()
         async with office.store.session("one") as session:

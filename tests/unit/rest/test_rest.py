@@ -319,7 +319,7 @@ async def test_events_are_written_as_browsers_read_them() -> None:
 
 @pytest.mark.parametrize("events", [True, False])
 @pytest.mark.parametrize("busy", [True, False])
-async def test_a_stream_is_closed_once_its_client_is_gone(events: bool, busy: bool) -> None:
+async def test_a_stream_is_closed_once_its_client_disconnects(events: bool, busy: bool) -> None:
     """Whether it waits for data to send, or for a client that does not read."""
     begun, closed = asyncio.Event(), asyncio.Event()
 
@@ -382,7 +382,7 @@ async def followed(path: str, *messages: dict[str, Any]) -> list[dict[str, Any]]
     return sent
 
 
-async def test_a_websocket_takes_text_and_bytes_until_it_is_gone() -> None:
+async def test_a_websocket_receives_text_and_bytes_until_it_is_closed() -> None:
     messages = [{"type": "websocket.receive", "text": "a"}, {"type": "websocket.receive", "bytes": b"b\xff"}]
     assert [one.get("text") for one in await followed("/socket/x", *messages)] == [None, "a", "b\ufffd"]
 
@@ -400,7 +400,7 @@ async def test_an_address_of_websockets_answers_no_method() -> None:
     assert (answer.status, answer.headers["allow"]) == (405, "OPTIONS")
 
 
-def test_a_parameter_that_no_request_has_is_refused_at_once() -> None:
+def test_a_parameter_that_no_request_can_supply_is_refused_when_the_application_is_created() -> None:
     async def unknown(word: str) -> None:
         pass
 

@@ -161,7 +161,7 @@ def test_each_format_is_encoded_as_before(two_known: None) -> None:
         assert encode(NOTE, number) == golden and decode(golden, Note) == NOTE
 
 
-def test_bytes_of_a_newer_format_are_not_taken_for_others() -> None:
+def test_data_of_a_newer_format_is_not_misread() -> None:
     with pytest.raises(Newer, match="format 2; this Headgate knows those up to 1: upgrade it"):
         decode(GOLDEN[2], Note)
     with pytest.raises(Newer):

@@ -102,7 +102,7 @@ async def test_a_build_that_never_says_that_it_has_begun_delays_others_by_a_mome
 
 
 @on_site
-async def test_builds_that_wait_for_machines_keep_none_from_beginning(site: Site) -> None:
+async def test_builds_that_wait_for_machines_keep_no_other_from_starting(site: Site) -> None:
     runner = Runner()
     working = serving(site, runner, beginning_max=1)
     await ask(site, "w1", "w2", "w3", label="debian")
@@ -113,7 +113,7 @@ async def test_builds_that_wait_for_machines_keep_none_from_beginning(site: Site
 
 
 @on_site
-async def test_without_a_bound_all_begin_at_once(site: Site) -> None:
+async def test_without_a_limit_all_builds_start_immediately(site: Site) -> None:
     runner = Runner()
     working = serving(site, runner, beginning_max=0)
     await ask(site, "a", "b", "c", "d")
@@ -148,7 +148,7 @@ def test_a_tenant_that_is_alone_never_rests() -> None:
     assert [begin(pace, clock, "a", 0.1) for _ in range(20)] == [0.0] * 20
 
 
-def test_a_tenant_that_begins_more_than_its_part_rests_for_the_parts_of_the_others() -> None:
+def test_a_tenant_that_starts_more_than_its_share_pauses_for_the_others() -> None:
     clock = Clock()
     pace = Pace(2, clock)
     for _ in range(5):

@@ -97,7 +97,7 @@ def test_builds_that_are_not_yet_in_the_history_can_be_reused() -> None:
     looked(history, body)
 
 
-def test_a_history_that_is_away_keeps_nothing_waiting() -> None:
+def test_nothing_waits_for_an_unavailable_history() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
         assert await reusable(passed, Sought("d1")) == [""]
 
@@ -131,7 +131,7 @@ def test_a_build_older_than_a_key_of_its_secrets_is_not_reused() -> None:
     looked(History({"d1": a_build("b1")}), body)
 
 
-def test_data_that_nobody_may_return_any_more_stands_for_nothing() -> None:
+def test_data_that_may_no_longer_be_returned_is_not_reused() -> None:
     async def body(passed: PassedBuilds, context: Context) -> None:
         assert await reusable(passed, Sought("d1")) == [""]
 

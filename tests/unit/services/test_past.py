@@ -78,7 +78,7 @@ async def answer(past: PipelinePast) -> tuple[list[str], list[str | None]]:
     return [job.name for job in found.jobs], [build.result for build in found.builds.values()]
 
 
-def test_a_turn_goes_on_without_and_another_has_the_answer() -> None:
+def test_a_turn_continues_without_the_answer_and_a_later_one_receives_it() -> None:
     async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         assert past.of(CHANGE) is None and past.answered == 0
         past.look()
@@ -126,7 +126,7 @@ def test_results_not_yet_recorded_are_newer_than_the_history() -> None:
     assert history.queries == []
 
 
-def test_a_history_that_is_away_is_waited_for_and_a_turn_knows_that_it_is() -> None:
+def test_a_turn_waits_for_an_unavailable_history_and_knows_about_it() -> None:
     async def body(past: PipelinePast, context: Context, stirred: list[str]) -> None:
         past.of(CHANGE)
         past.look()

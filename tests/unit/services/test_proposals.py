@@ -52,7 +52,9 @@ def request_for(made: TenantLayouts, text: str, files: tuple[str, ...] = ("zuul.
         (OWN + "- job: {name: k, branches: '^stable/.*$'}\n", ("a",), True),
     ],
 )
-async def test_short_and_simple_proposals_are_judged_at_once(text: str, files: tuple[str, ...], at_once: bool) -> None:
+async def test_short_and_simple_proposals_are_judged_immediately(
+    text: str, files: tuple[str, ...], at_once: bool
+) -> None:
     made, judge = layouts({}), Slow()
     async with Proposals(Judging(judge), lambda: None) as proposals:
         found = proposals.over(made).judged(request_for(made, text, files))
@@ -79,7 +81,7 @@ async def test_only_the_new_lines_of_a_file_count_towards_its_size() -> None:
         assert proposals.over(made).judged(large) is None
 
 
-async def test_a_turn_is_brought_about_when_the_answer_is_there() -> None:
+async def test_an_answer_causes_a_turn() -> None:
     made, judge, stirred = layouts({}), Slow(), asyncio.Event()
     async with Proposals(Judging(judge, at_once_max_bytes=0), stirred.set) as proposals:
         question = request_for(made, OWN)

@@ -164,7 +164,7 @@ def test_an_answer_is_deleted_once_nobody_waits_for_it() -> None:
     run_virtual(main())
 
 
-def test_a_semaphore_is_taken_from_buildsets_and_pipelines_that_are_gone_alone() -> None:
+def test_only_places_of_ended_buildsets_and_removed_pipelines_are_taken_from_a_semaphore() -> None:
     async def main() -> None:
         place, pipeline = Place(), MAP.tenant("t").pipeline("gate")
         async with place.swept(of_semaphores):
@@ -196,7 +196,7 @@ def of_semaphores(context: Context) -> ResultSweeper:
     return ResultSweeper(context, lambda: [forsaken], MAP.cleanup.sempahores.path, mended=forsaken.mended)
 
 
-def test_a_semaphore_that_cannot_be_read_is_left_to_the_turns_which_make_it_anew() -> None:
+def test_an_unreadable_semaphore_is_left_to_the_turns_which_write_it_again() -> None:
     place = Place()
     entry = Entry(MAP.semaphores("t").semaphore("s").record.path, b"\xff{", 1, 1, None)
     assert Forsaken(place.context)._remaining(entry) is None

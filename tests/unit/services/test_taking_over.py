@@ -331,7 +331,7 @@ def test_a_layout_of_more_branches_than_one_entry_can_name_is_in_force_and_follo
     played(play)
 
 
-def test_while_a_damaged_text_cannot_be_read_anew_it_is_tried_now_and_then() -> None:
+def test_a_damaged_text_is_read_again_at_intervals() -> None:
     async def play(gate: Gate) -> None:
         await gate.scheduler(TENANTS, "one")
         gate.repositories.read()

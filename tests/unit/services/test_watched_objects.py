@@ -165,7 +165,7 @@ async def test_after_a_gap_each_object_is_read_once_however_many_portions_there_
     assert many - more <= 2.2 * (more - few), "twice as many objects take twice as many requests"
 
 
-async def test_a_remembered_gap_has_a_limit_and_tells_the_present_state(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_remembered_gap_has_a_limit_and_shows_the_present_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "GAP_OBJECTS_MAX", 4)
     async with a_world() as world:
         world.inventory.journal._entries_max = 3

@@ -126,7 +126,7 @@ def test_a_connection_ends_soon_after_the_certificate_of_its_client() -> None:
     assert gone([certified, other]) == [True, False]
 
 
-async def test_reading_an_answer_gives_no_more_time_to_send_the_request() -> None:
+async def test_a_slow_reader_gets_no_additional_time_to_send_its_request() -> None:
     async def until_gone(scope: object, receive: Callable[[], Awaitable[dict[str, object]]], send: object) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass

@@ -76,7 +76,7 @@ def test_former_paths_are_described_as_deprecated() -> None:
     assert old["responses"] == new["responses"]
 
 
-def test_a_lease_tells_when_it_was_requested_under_both_names() -> None:
+def test_a_lease_has_the_time_of_its_request_under_both_names() -> None:
     lease = ObjectLease(id="l", user="ada", project="lab", partition="p", search="", duration_s=60, requested_ms=7)
     shown = v1leases._lease(lease)
     assert (shown.requested_ms, shown.asked_ms) == (7, 7)

@@ -200,7 +200,7 @@ def assembled(status: EncodedStatus) -> Any:
 
 @pytest.mark.long
 @pytest.mark.heavy
-def test_an_updated_status_equals_one_made_from_scratch_and_tags_tell_statuses_apart() -> None:
+def test_an_updated_status_equals_a_new_one_and_tags_distinguish_statuses() -> None:
     chance, played = random.Random(20), PlayedPipeline(replace(line(4), window=2))
     shaper, encoder, tags = PipelineShaper("example", "gate"), StatusEncoder(), dict[str, StatusShape]()
     for _ in range(STEPS):

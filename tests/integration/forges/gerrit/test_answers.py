@@ -117,7 +117,7 @@ async def test_a_server_that_says_nothing_has_its_time(monkeypatch: pytest.Monke
         silent.set()
 
 
-async def test_a_gerrit_that_does_not_answer_is_away() -> None:
+async def test_a_gerrit_that_does_not_answer_counts_as_down() -> None:
     async with gerrit_client(at("http://127.0.0.1:1")) as client:
         with pytest.raises(GerritAway, match="changes/7"):
             await GerritRest(client, at("http://127.0.0.1:1")).change(7)

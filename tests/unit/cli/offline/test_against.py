@@ -267,7 +267,7 @@ def test_one_difference_of_many_graphs_is_reported_once(compare):
     assert output["differing"][0]["differences"] == [{"path": "unit.timeout", "ours": 600, "theirs": 60}]
 
 
-def test_a_server_that_is_not_there_is_bad_usage(offline):
+def test_an_unreachable_server_is_a_usage_error(offline):
     made = offline()
     done = made.run("check", "--against", "http://127.0.0.1:1")
     assert done.exit_code == 2 and "http://127.0.0.1:1/api/tenants: " in done.stderr

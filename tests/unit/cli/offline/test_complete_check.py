@@ -136,7 +136,7 @@ def test_two_mistakes_on_one_line_are_two(offline):
     assert len(causes(made)) == 2
 
 
-def test_a_template_of_many_projects_tells_its_mistake_once(offline):
+def test_an_error_in_a_template_of_many_projects_is_reported_once(offline):
     names = [f"p{n}" for n in range(12)]
     made = offline(
         tenants=TENANTS.replace("app, lib", ", ".join(["app", "lib", *names])),

@@ -53,7 +53,7 @@ def test_parents_in_a_circle_come_to_an_end(offline):
     assert [c["job"] for c in found["children"]] == ["b"]
 
 
-def test_a_job_that_is_not_there_is_bad_usage(offline):
+def test_an_undefined_job_is_a_usage_error(offline):
     done = offline(app=APP).run("explain", "uses", "untt")
     assert done.exit_code == 2 and "did you mean 'unit'?" in done.stderr
 

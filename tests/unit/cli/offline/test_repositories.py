@@ -102,7 +102,7 @@ def test_a_damaged_repository_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["hub/org/app", "hub/org/app.git", "git.acme/org/app", "org/app"])
-def test_a_project_lies_below_its_connection_its_host_or_nothing(tmp_path, name):
+def test_a_project_is_found_below_its_connection_its_host_or_at_the_top(tmp_path, name):
     (tmp_path / name).mkdir(parents=True)
     assert place_of(tmp_path, "hub", "git.acme", "org/app") == tmp_path / name
     with pytest.raises(UnreadableRepository, match="no repository of org/lib"):
