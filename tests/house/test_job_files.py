@@ -47,7 +47,6 @@ NOT_OF_JOBS = {
         "mounts": "the machine's own directories",
     },
     "adapters/process/access.py": {
-        "add": "a file that the operator names",
         "opened": "a directory that is made before anything of the build runs",
     },
     "adapters/process/confinement/boxes.py": {

@@ -213,3 +213,14 @@ def test_every_command_can_be_loaded(command: str) -> None:
 
 def test_generated_pages_are_as_they_would_be_written() -> None:
     assert not [path for path, text in pages().items() if (ROOT / path).read_text() != text], "write them: make docs"
+
+
+def test_certificates_are_loaded_in_one_place() -> None:
+    """OpenSSL waits for pipes, and asks the terminal for passphrases; `base/certificates` prevents both."""
+    found = [
+        name(path)
+        for path in MODULES
+        if re.search(r"\.load_(cert_chain|verify_locations)\(|cafile=", path.read_text())
+        and path.parts[len(SOURCE.parts)] != "testing"
+    ]
+    assert found == ["base/certificates.py"]

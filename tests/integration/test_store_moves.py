@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import tarfile
 from pathlib import Path
 
@@ -55,6 +56,18 @@ def full(tmp_path: Path) -> str:
     url = sqlite(tmp_path / "full")
     asyncio.run(fill(url))
     return url
+
+
+def test_an_export_is_not_read_from_a_pipe(full: str, tmp_path: Path) -> None:
+    """It is read several times: from a pipe, the history would be missing without a word."""
+    assert run("export", "--store", full, tmp_path / "out").exit_code == 0
+    end, begin = os.pipe()
+    with os.fdopen(begin, "wb", buffering=0) as pipe:
+        pipe.write((tmp_path / "out").read_bytes()[:60_000])
+    result = run("import", "--store", sqlite(tmp_path / "new"), f"/dev/fd/{end}")
+    os.close(end)
+    assert isinstance(result.exception, UserError) and "this is a pipe" in str(result.exception)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("linked", [False, True])

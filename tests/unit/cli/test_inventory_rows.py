@@ -58,6 +58,26 @@ def test_people_s_tables_are_read() -> None:
 @pytest.mark.parametrize(
     ("format", "text", "why"),
     [
+        ("csv", "name\n" + "m" * 90_000, "f:2: the line is longer than"),
+        ("json", '{"name": "m"}\n' + " " * 90_000, "f:2: the line is longer than"),
+        ("json", "[\n" + '{"name": "m"},\n' * 9_000, "f: the array is longer than"),
+        ("yaml", "name: n\n---\n" + "- name: m\n" * 9_000, "f: a document is longer than"),
+    ],
+)
+def test_the_length_of_a_line_an_array_and_a_document_is_limited(
+    format: str, text: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endless line, array or document would fill the memory; endless lines or documents do not."""
+    monkeypatch.setattr(bulk, "TEXT_MAX_CHARS", 50_000)
+    with pytest.raises(UserError, match=why):
+        read(text, format)
+    many = {"csv": "name\n" + "m\n" * 90_000, "json": '{"name": "m"}\n' * 9_000, "yaml": "---\nname: m\n" * 9_000}
+    assert len(read(many[format], format)) >= 900
+
+
+@pytest.mark.parametrize(
+    ("format", "text", "why"),
+    [
         ("csv", "", "is empty"),
         ("csv", "name,name\na,b\n", "f:1: column 'name' occurs twice"),
         ("csv", "name\na,b\n", "f:2: 2 values for 1 columns"),

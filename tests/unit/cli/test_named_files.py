@@ -20,6 +20,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Provide a directory with a pipe to which nobody writes, and settings that name it."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "settings").write_text(SETTINGS)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "worker").write_text("[qdo-worker]\njob = json:loads\nca_bundle = pipe\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -34,6 +36,24 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "check --repos . --tenant-config /dev/zero",
             "/dev/zero: the tenant file cannot be read: this is a device; name a regular file",
         ),
+        (
+            "check --config empty --against http://localhost --token pipe",
+            f"pipe: the token cannot be read: {PIPE}",
+        ),
+        ("store import --store sqlite:///store pipe", f"pipe: cannot be read: {PIPE}"),
+        ("store import --store sqlite:///store /dev/zero", "/dev/zero: cannot be read: this is a device"),
+        ("inventory import --format csv --file pipe", f"pipe: cannot be read: {PIPE}"),
+        ("inventory import --format json --file /dev/zero", "/dev/zero: cannot be read: this is a device"),
+        ("inventory --ca pipe object list", f"pipe: cannot be read: {PIPE}"),
+        (
+            "inventory serve --store memory: --cert-path pipe --key-path pipe",
+            f"certificate, key or client authority cannot be used: [Errno 22] {PIPE}",
+        ),
+        (
+            "inventory serve --store memory: --cert-path empty --key-path empty",
+            "certificate, key or client authority cannot be used: ",
+        ),
+        ("worker --config worker", f"ca_bundle cannot be read: [Errno 22] {PIPE}"),
         ("check --config settings", f"/pipe: the tenant file cannot be read: {PIPE}"),
         ("run --config settings", f"/pipe: the tenant file cannot be read: {PIPE}"),
     ],

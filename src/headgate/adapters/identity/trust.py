@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from headgate.base.certificates import add_authorities
 from headgate.base.errors import UserError
 
 
@@ -16,7 +17,7 @@ def trusting(*authorities: Path) -> ssl.SSLContext | None:
     found = ssl.create_default_context()
     for file in authorities:
         try:
-            found.load_verify_locations(file)
+            add_authorities(found, file)
         except OSError as error:
             raise UserError(f"{file}: cannot read certificates from it: {error}") from error
     # An operator may name an intermediate authority or the server's own certificate, without the root above it.

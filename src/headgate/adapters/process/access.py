@@ -24,6 +24,7 @@ from headgate.adapters.process.network.sockets import NetworkTarget
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import AGENT_SOCKET, Spaces
 from headgate.base.errors import ExecutionError
+from headgate.base.files import bytes_of
 from headgate.config.model import FrozenJob
 from headgate.ports.clouds import HOST_KEY_VARIABLE
 
@@ -224,7 +225,7 @@ class Agent:
         """Add the key in a file that this process may read. Raise NoKey."""
         label = f"the key {key}, which logs in to a machine"
         try:
-            text = key.read_bytes()[:KEY_SIZE_MAX_BYTES]
+            text = bytes_of(key)[:KEY_SIZE_MAX_BYTES]
         except OSError as error:
             raise NoKey(f"{label}, cannot be read by the executor: {error.strerror}") from error
         try:

@@ -21,6 +21,7 @@ import msgspec
 
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.webhook import CALL_MAX_S, TIMEOUT_S, beginning, judged
+from headgate.base.certificates import client_context, set_identity
 from headgate.base.errors import UserError
 from headgate.map.outbox import OutboxMessage, QueueReport, ReportedBuild
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
@@ -67,10 +68,10 @@ class Elastic:
         context = tls or ssl.create_default_context()
         try:
             if options.get("ca_certs"):
-                context = ssl.create_default_context(cafile=str(_place(directory, options["ca_certs"])))
+                context = client_context(_place(directory, options["ca_certs"]))
             if options.get("client_cert"):
                 key = _place(directory, options["client_key"]) if options.get("client_key") else None
-                context.load_cert_chain(_place(directory, options["client_cert"]), key)
+                set_identity(context, _place(directory, options["client_cert"]), key)
         except OSError as error:  # also raised for invalid certificates
             raise ElasticUnusable(f"ca_certs, client_cert or client_key cannot be read: {error}") from error
         if options.get("verify_certs", "true").lower() not in yes:

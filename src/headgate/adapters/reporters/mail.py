@@ -18,6 +18,7 @@ from pathlib import Path
 
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.wordings import page, title
+from headgate.base.certificates import client_context
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
 
@@ -197,7 +198,7 @@ def addresses(text: str) -> tuple[str, ...]:
 
 
 def _believing(authorities: str) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=authorities or None)
+    return client_context(authorities or None)
 
 
 def _text_of(error: object) -> str:

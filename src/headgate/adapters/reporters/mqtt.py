@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.reporters.registry import ReporterOptions
+from headgate.base.certificates import client_context, set_identity
 from headgate.base.errors import UserError
 from headgate.base.ids import fresh
 from headgate.map.outbox import OutboxMessage, QueueReport, ReportedBuild
@@ -70,9 +71,9 @@ def _tls(options: Mapping[str, str], directory: Path) -> ssl.SSLContext | None:
     if not places:
         return None
     try:
-        context = ssl.create_default_context(cafile=places.get("ca_certs"))
+        context = client_context(places.get("ca_certs"))
         if "certfile" in places:
-            context.load_cert_chain(places["certfile"], places.get("keyfile"))
+            set_identity(context, places["certfile"], places.get("keyfile"))
         if options.get("ciphers"):
             context.set_ciphers(options["ciphers"])
     except OSError as error:  # also raised for invalid certificates

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from headgate.adapters.nodes.clouds.registry import MissingLibrary
 from headgate.base.errors import UserError
+from headgate.base.files import text_of
 from headgate.base.texts import listed, plain_json
 from headgate.cli.ansible import row
 from headgate.cli.check import against, output
@@ -39,11 +40,26 @@ NAMED_MAX = 3
 """Maximum number of tenants, jobs and stanzas to name for a requested version of Ansible."""
 
 
+TOKEN_SIZE_MAX_CHARS = 100_000
+
+
 class _Shown(NamedTuple):
     json: bool
     sarif: bool
     limit: int
     fail_on: str
+
+
+def _token(file: Path) -> str:
+    """Return the first line of the file, or of standard input for `-`. Raise UserError."""
+    try:
+        size = TOKEN_SIZE_MAX_CHARS
+        text = sys.stdin.readline(size) if str(file) == "-" else text_of(file, size_max=size)
+        return text.partition("\n")[0].strip()
+    except OSError as error:
+        raise UserError(f"{file}: the token cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: this is not a token") from error
 
 
 @click.command()
@@ -83,7 +99,11 @@ class _Shown(NamedTuple):
     help="Compare the job graphs with those of this running server, Zuul or Headgate.",
 )
 @click.option("--branch", "branches", multiple=True, help="With --against: compare only this branch.")
-@click.option("--token", type=click.File(), help="With --against: a file with a bearer token for the server.")
+@click.option(
+    "--token",
+    type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+    help="With --against: a file with a bearer token for the server; `-` is standard input.",
+)
 @click.option("--json", "json_", is_flag=True, help="Print JSON: errors and counts of every tenant.")
 @click.option("--sarif", "sarif_", is_flag=True, help="Print SARIF, for editors and forges.")
 def command(
@@ -96,7 +116,7 @@ def command(
     fail_on: str,
     url: str | None,
     branches: tuple[str, ...],
-    token: TextIO | None,
+    token: Path | None,
     json_: bool,
     sarif_: bool,
 ) -> None:
@@ -115,7 +135,7 @@ def command(
         if not json_ and not sarif_:
             _tell_of_settings(given)
         if url is not None:
-            server = against.ReferenceServer(url, token.readline().strip() if token else "")
+            server = against.ReferenceServer(url, _token(token) if token else "")
             sys.exit(_against(given, against.Only(projects, branches), server, limit, json_))
         found = _looked(given, work_trees, CheckScope(projects, only), new_since)
     except ConfigErrors as refused:

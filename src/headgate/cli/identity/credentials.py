@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.base.certificates import add_authorities, set_identity
 from headgate.base.errors import UserError
 from headgate.cli.settings import Settings
 from headgate.web.peers.connections import Tls
@@ -71,8 +72,8 @@ def as_client(settings: Settings) -> ssl.SSLContext | bool:
         return True
     found = ssl.create_default_context()
     try:
-        found.load_verify_locations(settings.place("tls", "ca", "") if settings.get("tls", "ca") else tls.certificate)
-        found.load_cert_chain(tls.certificate, tls.key)
+        add_authorities(found, settings.place("tls", "ca", "") if settings.get("tls", "ca") else tls.certificate)
+        set_identity(found, tls.certificate, tls.key)
     except OSError as error:
         raise UserError(f"{settings.path}: [tls] certificate, key or ca cannot be used: {error}") from error
     # Without [tls] ca, Headgate's own certificate is the trust anchor, even if a CA signed it.

@@ -18,6 +18,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
 from headgate.adapters.identity.trust import trusting
+from headgate.base.certificates import add_authorities
 from headgate.base.errors import AwayError, NoSettings, UserError
 from headgate.cli.apicommands import chosen, everywhere
 from headgate.cli.identity.credentials import TOKEN_VARIABLE, authorities, known_token, token_file
@@ -298,7 +299,7 @@ def _trusting(base: str, settings: Settings) -> ssl.SSLContext | None:
         return trusting(*own, *authorities(settings))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        tls.load_verify_locations(*own)
+        add_authorities(tls, own[0])
     except OSError as error:
         raise UserError(f"{own[0]}: the certificate cannot be used: {error}") from error
     # The certificate itself is the trust anchor, even if a CA signed it.

@@ -17,6 +17,7 @@ import click
 import yaml
 
 from headgate.base.errors import UserError
+from headgate.base.files import file_opener
 from headgate.base.texts import yaml_fault
 from headgate.cli.inventory.calls import InventoryClient, ServiceAddress, connected
 from headgate.cli.inventory.documents import object_of
@@ -33,6 +34,9 @@ FORMATS = ("csv", "json", "yaml")
 FIELDS = ("object_type", "name", "uuid", "project", "partition", "tags")
 PROPERTY = "property:"
 """Prefix for the column heading of a property that has the same name as a field."""
+TEXT_MAX_CHARS = 20_000_000
+"""Limit on what is read as a whole: a line, an array of JSON, or a document of YAML."""
+_LIMIT = f"{TEXT_MAX_CHARS // 1_000_000} million characters"
 STEPS_MAX = 500
 """Limit on the steps of one request; gRPC limits a request to 4 MB."""
 STEPS_SIZE_MAX_BYTES = 2_000_000
@@ -111,13 +115,45 @@ def _object(where: str, found: Any, type: str) -> Row:  # YAML or JSON
 
 def _json(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read one object per line, or one array."""
-    for number, line in enumerate(source, 1):
+    for number, line in enumerate(_lines(source, name), 1):
         # An array must be read as a whole; lines are read one by one, so that files of any size need little memory.
         if number == 1 and line.lstrip().startswith("["):
-            array = _parsed(name, line + source.read())
+            text = line + source.read(TEXT_MAX_CHARS)
+            if len(text) > TEXT_MAX_CHARS:
+                raise UserError(f"{name}: the array is longer than {_LIMIT}; write one object per line")
+            array = _parsed(name, text)
             yield from (_object(f"{name}: object {n}", one, type) for n, one in enumerate(array, 1))
         elif line.strip():
             yield _object(f"{name}:{number}", _parsed(f"{name}:{number}", line), type)
+
+
+def _lines(source: IO[str], name: str) -> Iterator[str]:
+    """Yield the lines. Raise UserError for one that is too long, as of a file without line breaks."""
+    number = 0
+    while line := source.readline(TEXT_MAX_CHARS + 1):
+        number += 1
+        if len(line) > TEXT_MAX_CHARS:
+            raise UserError(f"{name}:{number}: the line is longer than {_LIMIT}")
+        yield line
+
+
+class _Documents:
+    """Read YAML documents, with a limit on each."""
+
+    def __init__(self, source: IO[str], name: str) -> None:
+        self._source, self._name, self._size = source, name, 0
+
+    def read(self, size: int = -1) -> str:
+        """Read as a file does. Raise UserError for a document that is too long."""
+        text = self._source.read(size)
+        self._size += len(text)
+        if self._size > TEXT_MAX_CHARS:
+            raise UserError(f"{self._name}: a document is longer than {_LIMIT}; begin each object with `---`")
+        return text
+
+    def begin(self) -> None:
+        """Begin the next document."""
+        self._size = 0
 
 
 def _parsed(where: str, text: str) -> Any:  # JSON
@@ -131,9 +167,10 @@ def _yaml(source: IO[str], name: str, type: str) -> Iterator[Row]:
     """Read documents, each an object or a list of them."""
     # The C parser is many times faster, but some builds of PyYAML lack it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    number = 0
+    number, documents = 0, _Documents(source, name)
     try:
-        for document in yaml.load_all(source, loader):
+        for document in yaml.load_all(documents, loader):
+            documents.begin()
             for one in document if isinstance(document, list) else [] if document is None else [document]:
                 number += 1
                 yield _object(f"{name}: object {number}", one, type)
@@ -142,7 +179,7 @@ def _yaml(source: IO[str], name: str, type: str) -> Iterator[Row]:
 
 
 def _csv(source: IO[str], name: str, type: str) -> Iterator[Row]:
-    reader = csv.reader(source, strict=True)
+    reader = csv.reader(_lines(source, name), strict=True)
     try:
         heads = next(reader, None)
         if heads is None:
@@ -257,7 +294,7 @@ def _opened(file: str, mode: str) -> AbstractContextManager[IO[str]]:
     if file == "-":
         return nullcontext(sys.stdin if mode == "r" else sys.stdout)
     # The csv module needs untranslated line endings, because a quoted value may contain one.
-    return open(file, mode, encoding="utf-8", newline="")
+    return open(file, mode, encoding="utf-8", newline="", opener=file_opener if mode == "r" else None)
 
 
 def _parts(found: Iterator[Row]) -> Iterator[list[Row]]:

@@ -14,6 +14,7 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from headgate.base.errors import UserError, needing
+from headgate.base.files import bytes_of
 from headgate.base.texts import plain_json
 from headgate.cli.terminal.say import say
 from headgate.cli.terminal.screen import Terminal, TextTable
@@ -51,8 +52,8 @@ class ServiceAddress:
         if self.ca is None:
             return InventoryClient(self, grpc.insecure_channel(target))
         try:
-            pair = [one.read_bytes() if one else None for one in (self.key, self.certificate)]
-            credentials = grpc.ssl_channel_credentials(self.ca.read_bytes(), *pair)
+            pair = [bytes_of(one) if one else None for one in (self.key, self.certificate)]
+            credentials = grpc.ssl_channel_credentials(bytes_of(self.ca), *pair)
         except OSError as error:
             raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
         return InventoryClient(self, grpc.secure_channel(target, credentials))

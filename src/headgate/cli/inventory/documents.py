@@ -24,7 +24,12 @@ def read(file: str) -> tuple[str, dict[str, Any]]:  # YAML
     """Read a file, or standard input (`-`), and return its name for messages and its mapping. Raise UserError."""
     name = "standard input" if file == "-" else file
     try:
-        text = sys.stdin.read(DOCUMENT_SIZE_MAX_CHARS) if file == "-" else text_of(Path(file))
+        size = DOCUMENT_SIZE_MAX_CHARS + 1
+        text = sys.stdin.read(size) if file == "-" else text_of(Path(file), size_max=size)
+        if len(text) == size:
+            raise UserError(
+                f"{name}: the document is longer than {DOCUMENT_SIZE_MAX_CHARS // 1_000_000} million characters"
+            )
         found = yaml.safe_load(text)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror}") from error

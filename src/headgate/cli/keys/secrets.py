@@ -22,6 +22,7 @@ from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
 from headgate.ports.secrets import SecretError
 
+PLAIN_SIZE_MAX_BYTES = 1_000_000
 _file = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
 
 
@@ -84,7 +85,10 @@ def _plain(file: Path) -> bytes:
         found = click.prompt("Value to encrypt", hide_input=True, err=True)
         assert isinstance(found, str), "a prompt returns a string"
         return found.encode()
-    return sys.stdin.buffer.read()
+    plain = sys.stdin.buffer.read(PLAIN_SIZE_MAX_BYTES + 1)
+    if len(plain) > PLAIN_SIZE_MAX_BYTES:
+        raise UserError(f"standard input: a value may have at most {PLAIN_SIZE_MAX_BYTES:,} bytes")
+    return plain
 
 
 def unopenable(settings: Settings, layout: Layout) -> list[ConfigError]:

@@ -19,6 +19,7 @@ from headgate.cli.terminal.say import say
 from headgate.ports.messages import NewMessage, PostRefused, QueueGone
 from headgate.queue.client import Calendar
 from headgate.queue.messages.client import MessageClient
+from headgate.queue.messages.records import BODY_MAX_BYTES
 from headgate.queueing.ids import is_id, parse_last
 from headgate.queueing.partitions import PARTITIONS_MAX, PRIORITIES_MAX, QueuePartition, shape_for
 
@@ -84,7 +85,8 @@ def post(
     hold: bool,
 ) -> None:
     """Post BODY (default: standard input) to QUEUE, and create the queue if it does not exist."""
-    text = sys.stdin.read() if body == "-" else body
+    # The server refuses a longer body; endless input must not fill the memory.
+    text = sys.stdin.read(BODY_MAX_BYTES + 1) if body == "-" else body
     message = NewMessage(queue, text, fresh(), partition, ttl_s, of, delay_s, at, hold, priority)
     usual = (priorities, priorities) if priorities else shape_for(message.priority, message.partition)
     made = asyncio.run(_posted(config, message, partitions or usual[0], usual[1]))

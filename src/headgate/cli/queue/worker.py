@@ -19,6 +19,7 @@ import click
 
 from headgate import __version__
 from headgate.base.errors import UserError
+from headgate.base.files import check_file
 from headgate.base.tasks import run_until
 from headgate.cli.logs import set_up
 from headgate.cli.queue.operator import token_of, trust_of
@@ -65,6 +66,10 @@ def command(config: str, verbose: bool) -> None:
         # Limit the address space: a greedy job then gets a MemoryError, instead of the system killing the process.
         resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
     if file.ca_bundle:
+        try:
+            check_file(file.ca_bundle)
+        except OSError as error:
+            raise UserError(f"{file.path}: ca_bundle cannot be read: {error}") from error
         # Jobs call other services with their own libraries; requests and OpenSSL read these variables.
         os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"] = file.ca_bundle
     try:

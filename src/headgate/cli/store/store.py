@@ -15,6 +15,7 @@ from headgate.adapters.logs.transfer import Record, put_back, records
 from headgate.adapters.sql.history import HistoryError
 from headgate.adapters.sql.transfer import exists, fill, rows
 from headgate.base.errors import UserError
+from headgate.base.files import file_opener
 from headgate.base.private import private_replacement
 from headgate.cli.groups import CommandGroup
 from headgate.cli.jobs import log_store
@@ -94,7 +95,11 @@ def import_(config: str | None, store: str, file: Path) -> None:
     url, settings = _url(config, store), _settings(config, store)
     logs = log_store(settings) if settings else None
     try:
-        with open(file, "rb") as lines:
+        with open(file, "rb", opener=file_opener) as lines:
+            if not lines.seekable():
+                raise UserError(
+                    f"{file}: cannot be read: this is a pipe, and an export is read twice; name a regular file"
+                )
             # Parse all of it before opening the store, so that a damaged file imports nothing.
             found = parsed(lines_of(lines), str(file))
     except OSError as error:
@@ -112,7 +117,7 @@ def import_(config: str | None, store: str, file: Path) -> None:
         finally:
             await backend.close()
 
-    with open(file, "rb") as lines:
+    with open(file, "rb", opener=file_opener) as lines:
         log_count, count = _run(body(lines))
     say(f"{count} entries imported")
     if settings and settings.dburi:
@@ -163,7 +168,7 @@ def reset(config: str | None, store: str, keys: bool, yes: bool) -> None:
 def _filled(history: str, file: Path) -> str:
     """Import the history from the file into the database, and return a message. Raise UserError."""
     try:
-        with open(file, "rb") as lines:
+        with open(file, "rb", opener=file_opener) as lines:
             history_lines = history_rows(lines_of(lines))
             # Read the first row before opening the database: a file without history must not touch it.
             first = next(history_lines, None)

@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc import aio
 
+from headgate.base.certificates import client_context, set_identity
 from headgate.base.tasks import end
 from headgate.store.etcd.address import EtcdAddress
 from headgate.store.etcd.wire import etcd_pb2 as pb
@@ -322,9 +323,9 @@ async def _first_bytes(host: str, address: EtcdAddress) -> bytes:
 def _context(address: EtcdAddress) -> ssl.SSLContext | None:
     if not address.tls_ca:
         return None
-    context = ssl.create_default_context(cafile=address.tls_ca)
+    context = client_context(address.tls_ca)
     # gRPC servers may close a TLS connection that has not negotiated HTTP/2.
     context.set_alpn_protocols(["h2"])
     if address.tls_cert:
-        context.load_cert_chain(address.tls_cert, address.tls_key or None)
+        set_identity(context, address.tls_cert, address.tls_key or None)
     return context

@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
+from headgate.base.certificates import client_context, set_identity
 from headgate.base.hints import expected, with_hint
 from headgate.store.model import check_path
 from headgate.store.types import StoreError
@@ -44,13 +45,13 @@ class ZooKeeperAddress:
         if not self.tls_ca:
             return None
         try:
-            context = ssl.create_default_context(cafile=self.tls_ca)
+            context = client_context(self.tls_ca)
         except (OSError, ssl.SSLError) as error:
             raise StoreError(f"{self}: tls_ca={self.tls_ca} is not a file of certificates ({error})") from error
         if self.tls_cert:
             try:
                 # Without a separate file, the key is in the same PEM file as the certificate.
-                context.load_cert_chain(self.tls_cert, self.tls_key or None)
+                set_identity(context, self.tls_cert, self.tls_key or None)
             except (OSError, ssl.SSLError) as error:
                 names = f"tls_cert={self.tls_cert} and tls_key={self.tls_key or self.tls_cert}"
                 raise StoreError(f"{self}: {names} are not a certificate and its key ({error})") from error

@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from headgate.base.errors import UserError
+from headgate.base.files import bytes_of
 from headgate.inventory.wire import inventory_pb2, runm_pb2
 from headgate.services.inventory.inventory import Inventory
 from headgate.web.inventory.identity import CallerSessions
@@ -24,7 +25,7 @@ from headgate.web.inventory.rpc import calls
 from headgate.web.inventory.runm import RunmDefinitions, RunmObjects, RunmPartitions, RunmTypes
 from headgate.web.inventory.v1 import Additions, Administration
 from headgate.web.inventory.v1leases import LeaseRoutes
-from headgate.web.peers.connections import Tls, peer_of
+from headgate.web.peers.connections import Tls, peer_of, server_context
 
 log = logging.getLogger("headgate.inventory")
 
@@ -131,20 +132,22 @@ def credentials(tls: Tls) -> grpc.ServerCredentials:
     """Return TLS credentials; changed files apply from the next connection on. Raise UserError."""
 
     def read() -> grpc.ServerCertificateConfiguration:
-        pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-        roots = tls.client_ca.read_bytes() if tls.client_ca else None
+        # gRPC would only report that it cannot listen, without a reason.
+        server_context(tls)
+        pair = (bytes_of(tls.key), bytes_of(tls.certificate))
+        roots = bytes_of(tls.client_ca) if tls.client_ca else None
         return grpc.ssl_server_certificate_configuration([pair], roots)
 
     try:
         good = [read()]
-    except OSError as error:
-        raise UserError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    except OSError as error:  # also the SSLError of a malformed file
+        raise UserError(f"certificate, key or client authority cannot be used: {error}") from error
 
     def again() -> grpc.ServerCertificateConfiguration:
         try:
             good[0] = read()
         except OSError as error:
-            log.error("the certificate cannot be read, so the previous one stays in use: %s", error)
+            log.error("the certificate cannot be used, so the previous one stays in use: %s", error)
         return good[0]
 
     return grpc.dynamic_ssl_server_credentials(good[0], again, require_client_authentication=tls.client_ca is not None)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headgate.base.certificates import add_authorities, set_identity
 from headgate.base.errors import UserError
 from headgate.base.tasks import end
 
@@ -209,6 +210,16 @@ class Tls:
     client_ca: Path | None = None
 
 
+def server_context(tls: Tls) -> ssl.SSLContext:
+    """Return a server's context with these files. Raise OSError, also for malformed ones."""
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    set_identity(made, tls.certificate, tls.key)
+    if tls.client_ca is not None:
+        add_authorities(made, tls.client_ca)
+        made.verify_mode = ssl.CERT_REQUIRED
+    return made
+
+
 class ServerCertificates:
     """Load a server's TLS files, and load them again at the next connection after they have changed."""
 
@@ -217,7 +228,7 @@ class ServerCertificates:
         self._tls = tls
         self._stamps = self._now()
         try:
-            self._context = self._read()
+            self._context = server_context(self._tls)
         except OSError as error:  # also the SSLError of a malformed file
             raise UserError(f"certificate, key or client authority cannot be used: {error}") from error
 
@@ -227,7 +238,7 @@ class ServerCertificates:
             # its key does not match yet, and the key's change triggers a retry.
             self._stamps = stamps
             try:
-                self._context = self._read()
+                self._context = server_context(self._tls)
                 log.info("%s has changed and is in use from now on", self._tls.certificate)
             except OSError as error:
                 log.error(
@@ -236,14 +247,6 @@ class ServerCertificates:
                     error,
                 )
         return self._context
-
-    def _read(self) -> ssl.SSLContext:
-        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        made.load_cert_chain(self._tls.certificate, self._tls.key)
-        if self._tls.client_ca is not None:
-            made.load_verify_locations(self._tls.client_ca)
-            made.verify_mode = ssl.CERT_REQUIRED
-        return made
 
     def _now(self) -> tuple[object, ...]:
         """Return a value that differs once the files have changed."""

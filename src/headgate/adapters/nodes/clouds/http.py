@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 import httpx
 
+from headgate.base.certificates import client_context
 from headgate.ports.clouds import CloudUnavailable
 
 ANSWER_MAX_S = 60.0
@@ -101,7 +102,7 @@ def client(verify: str | bool) -> httpx.AsyncClient:
 @cache
 def _trust(verify: str | bool) -> ssl.SSLContext | bool:
     """Return the TLS context; all connections share it, because reading certificates takes long."""
-    return ssl.create_default_context(cafile=verify if isinstance(verify, str) else None) if verify else False
+    return client_context(verify if isinstance(verify, str) else None) if verify else False
 
 
 def patience_s(headers: Mapping[str, str]) -> float:

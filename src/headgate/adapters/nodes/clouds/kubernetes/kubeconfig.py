@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from headgate.adapters.nodes.clouds.http import one_line
+from headgate.base.certificates import set_identity
 from headgate.base.errors import UserError
 from headgate.base.files import bytes_of, text_of
 from headgate.base.pipes import OutputTooLarge, communicate, put_down
@@ -78,8 +79,8 @@ class Cluster:
                 with tempfile.NamedTemporaryFile(prefix="headgate-") as file:
                     file.write(b"\n".join(self.certificate))
                     file.flush()
-                    made.load_cert_chain(file.name)
-        except (ssl.SSLError, ValueError) as error:
+                    set_identity(made, file.name)
+        except (OSError, ValueError) as error:  # also the SSLError of a malformed one
             raise UserError(f"a certificate or key for {self.server} cannot be read: {error}") from error
         return made
 

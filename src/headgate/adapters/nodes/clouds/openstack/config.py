@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from headgate.base.certificates import client_context
 from headgate.base.errors import UserError
 from headgate.base.files import text_of
 
@@ -101,6 +102,10 @@ def place(name: str, file: str, env: Mapping[str, str]) -> Place:
     # Relative to the file, not to the directory that a launcher happens to start in.
     if verify and cloud.get("cacert"):
         verify = str(path.parent / Path(str(cloud["cacert"])).expanduser())
+        try:
+            client_context(verify)
+        except OSError as error:
+            raise UserError(f"{where}: cacert {verify} cannot be used: {error}") from error
     return Place(
         name,
         str(auth.get("auth_url") or "").rstrip("/"),
