@@ -19,7 +19,9 @@ from headgate.testing.logstores import SUITE, bucket, keys, pieces, read_all
 
 @pytest.mark.parametrize("example", SUITE)
 @pytest.mark.parametrize("kind", ["directory", "bucket"])
-async def test_every_log_store(kind: str, example: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_every_log_store_passes_the_conformance_suite(
+    kind: str, example: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     store: LogStore = LogDirectory(tmp_path / "logs")
     if kind == "bucket":
         server = request.getfixturevalue("s3_server")

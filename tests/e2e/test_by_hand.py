@@ -207,7 +207,7 @@ def test_the_tenant_file_is_read_again(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_nobody_answers(headgate: Headgate) -> None:
+def test_commands_report_a_server_that_does_not_answer(headgate: Headgate) -> None:
     assert headgate.stop() == 0
     change = ("--project", "code/api", "one")
     for words in (("enqueue", *GATE, *change), ("dequeue", *GATE, *change), ("promote", *GATE, "x"), ("status",)):

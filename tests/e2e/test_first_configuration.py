@@ -35,7 +35,7 @@ def headgate(tmp_path: Path) -> Iterator[Headgate]:
 
 
 @pytest.mark.long
-def test_it_is_checked_and_lands(headgate: Headgate) -> None:
+def test_the_first_configuration_of_a_project_is_checked_and_lands(headgate: Headgate) -> None:
     repositories = headgate.repositories
 
     def note_with(commit: str, *words: str) -> str:

@@ -142,7 +142,7 @@ def test_the_git_servers_own_message_is_reported(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_another_try(headgate: Headgate) -> None:
+def test_a_refused_landing_is_tried_again(headgate: Headgate) -> None:
     repositories = headgate.repositories
     commit = repositories.propose(API, "one", {"a": "x\n"})
     hook = repositories.hub / API / "hooks" / "update"

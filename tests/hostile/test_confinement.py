@@ -136,5 +136,5 @@ def _log_with(logs: Path, words: str) -> str:
 
 
 @pytest.mark.long
-def test_nor_does_a_job_of_an_ordinary_user_s_executor() -> None:
+def test_a_job_of_an_ordinary_users_executor_reaches_no_process_but_its_own() -> None:
     play_as_ordinary_user("test_confinement.py::test_a_job_reaches_no_process_but_its_own")

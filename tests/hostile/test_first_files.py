@@ -36,7 +36,9 @@ def test_nothing_is_written_through_a_link_that_somebody_planted(
     assert not elsewhere.exists() and os.listdir(site) == [name]
 
 
-def test_nor_through_one_that_appears_during_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_through_a_link_that_appears_during_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     site.mkdir()
     (site / "headgate.conf").symlink_to(elsewhere)

@@ -207,6 +207,8 @@ def _listening(logs: Path) -> Iterator[str]:
 @pytest.mark.sampled
 @pytest.mark.parametrize("tunnels", [True, False])
 @pytest.mark.skipif(shutil.which("pasta") is None and shutil.which("slirp4netns") is None, reason="needs passt")
-def test_nor_does_a_job_of_an_ordinary_user_s_executor(world: World, tunnels: bool) -> None:
+def test_a_job_of_an_ordinary_users_executor_reaches_the_world_and_nothing_of_the_fleet(
+    world: World, tunnels: bool
+) -> None:
     test = "test_network.py::test_a_job_reaches_the_world_and_nothing_of_the_fleet"
     play_as_ordinary_user(test, tunnels=tunnels, **{WORLD_VARIABLE: world.tell()})

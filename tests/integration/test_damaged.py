@@ -49,14 +49,18 @@ async def _lands(root: Path, backend: Backend, log: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.long
-async def test_on_etcd(tmp_path: Path, etcd_server: Etcd, caplog: pytest.LogCaptureFixture) -> None:
+async def test_changes_land_despite_damaged_records_on_etcd(
+    tmp_path: Path, etcd_server: Etcd, caplog: pytest.LogCaptureFixture
+) -> None:
     backend = await EtcdBackend.open(f"etcd://127.0.0.1:{etcd_server.port}/{fresh()}")
     await _lands(tmp_path, backend, caplog)
     await backend.close()
 
 
 @pytest.mark.long
-async def test_on_zookeeper(tmp_path: Path, zookeeper_server: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
+async def test_changes_land_despite_damaged_records_on_zookeeper(
+    tmp_path: Path, zookeeper_server: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     where = f"zookeeper://127.0.0.1:{zookeeper_server.port}{await chroot(zookeeper_server)}"
     backend = await ZooKeeperBackend.open(where)
     await _lands(tmp_path, backend, caplog)

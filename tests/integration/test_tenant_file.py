@@ -140,7 +140,7 @@ async def test_a_broken_file_leaves_the_old_in_force(
     assert (await anew(running)).done and running.scheduler.tenants.refused is None
 
 
-async def test_every_process_follows(running: Gate, file: File) -> None:
+async def test_every_process_follows_a_changed_tenant_file(running: Gate, file: File) -> None:
     web = Tenancy(running.context, {"local": Connection("local", "git.example")})
     await shown(running, lambda: "example" in web)
     before = web["example"]

@@ -35,12 +35,12 @@ ON_ZOOKEEPER = {
 
 
 @pytest.mark.long
-async def test_steps_on_etcd(etcd_server: Etcd) -> None:
+async def test_steps_cost_the_expected_number_of_requests_on_etcd(etcd_server: Etcd) -> None:
     assert await steps_on_etcd(etcd_server) == ON_ETCD
 
 
 @pytest.mark.long
-async def test_steps_on_zookeeper(zookeeper_server: ZooKeeper) -> None:
+async def test_steps_cost_at_most_the_expected_number_of_requests_on_zookeeper(zookeeper_server: ZooKeeper) -> None:
     found = await steps_on_zookeeper(zookeeper_server)
     assert found.keys() == REFERENCE.keys()
     assert not {step: (count, ON_ZOOKEEPER[step]) for step, count in found.items() if count > ON_ZOOKEEPER[step]}

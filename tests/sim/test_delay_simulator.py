@@ -98,7 +98,7 @@ def delivered_a_little_early(patch: pytest.MonkeyPatch) -> None:
     ],
     ids=lambda mutant: mutant.__name__,
 )
-def test_the_simulator_finds(
+def test_the_simulator_detects_broken_code(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
     mutant(monkeypatch)

@@ -43,7 +43,7 @@ def test_floods_delay_others_by_seconds() -> None:
 
 
 @pytest.mark.long
-def test_nor_do_floods_that_need_the_same_semaphore() -> None:
+def test_floods_that_need_the_same_semaphore_delay_nobody() -> None:
     floods_that_share_are_not_noticed(SHARED)
 
 
@@ -110,7 +110,9 @@ MUTANTS: tuple[tuple[Callable[[pytest.MonkeyPatch], None], Callable[[Iterable[in
 
 @pytest.mark.mutant
 @pytest.mark.parametrize(("mutant", "finds", "seeds"), MUTANTS, ids=lambda value: getattr(value, "__name__", ""))
-def test_hostile_worlds_find(mutant: Any, finds: Any, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_worlds_detect_broken_code(
+    mutant: Any, finds: Any, seeds: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepare()
     mutant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):

@@ -22,7 +22,7 @@ CHUNK = 25
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_it_ends_up_where_a_gate_does_that_saw_everything_in_order(first: int) -> None:
+def test_a_gate_with_lost_or_late_deliveries_ends_in_the_same_state(first: int) -> None:
     assert simulate_hub(range(first, min(first + CHUNK, SEEDS))) > 0, "nobody died"
 
 

@@ -95,7 +95,9 @@ MUTANTS: tuple[Callable[[pytest.MonkeyPatch], None], ...] = (
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_the_simulator_finds(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_detects_broken_code(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queuesim, "TIME_MAX_S", 100.0)
     mutant(monkeypatch)
     with pytest.raises(InvariantBroken):

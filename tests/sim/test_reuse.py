@@ -143,7 +143,7 @@ searched for in all worlds, which shows where these are once the simulator has c
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_the_simulator_finds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_detects_broken_code(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(SimKind.reusing_of)
     mutant(monkeypatch)
     with pytest.raises((AssertionError, TimeoutError)):

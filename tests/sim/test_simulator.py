@@ -441,7 +441,7 @@ def test_the_simulator_finds_in_circles(mutant: Mutant, monkeypatch: pytest.Monk
 
 @pytest.mark.mutant
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_the_simulator_finds(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulator_detects_broken_code(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare()
     mutant(monkeypatch)
     seeds = AMONG.get(mutant, range(100))

@@ -44,7 +44,7 @@ def as_tested(here: Ground, pull: FakeGiteaPull, mode: str = "merge") -> tuple[L
 
 
 @pytest.mark.parametrize(("mode", "parents"), [("merge", 2), ("squash-merge", 1), ("rebase", 1)])
-async def test_it_lands_as_it_was_tested(here: Ground, mode: str, parents: int) -> None:
+async def test_a_change_lands_as_it_was_tested(here: Ground, mode: str, parents: int) -> None:
     pull = opened(here)
     landing = as_tested(here, pull, mode)
     done = await here.forge.land(*landing)

@@ -55,7 +55,7 @@ async def test_one_comment_is_edited_and_calls_nobody(here: Ground) -> None:
     assert "@octocat" not in body and body.count("<!--") == 1 and len(body) <= 65_536
 
 
-async def test_labels_and_reviews(here: Ground) -> None:
+async def test_a_report_sets_labels_and_a_review_once(here: Ground) -> None:
     pull = opened(here)
     here.bob.label(pull, "waits")
     how = {

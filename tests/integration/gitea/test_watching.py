@@ -287,7 +287,7 @@ async def test_calls_that_fail_are_made_again(here: Ground) -> None:
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
-async def test_names_of_changes(here: Ground) -> None:
+async def test_urls_of_changes_are_recognised(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
     for path in ("pulls/12", "pull/12", "issues/12", "pulls/12/files#x", "pulls/12?a=b"):
         assert here.forge.named(f"{url}/acme/rocket/{path}") == key

@@ -94,7 +94,7 @@ async def test_a_key_of_another_app_says_so(ground: Ground) -> None:
         await tokens.of("acme/rocket")
 
 
-async def test_a_personal_token(ground: Ground) -> None:
+async def test_a_personal_token_works_without_an_app(ground: Ground) -> None:
     ground.hub.person("ada", acme__rocket="write")
     _, tokens = ground.client(GitHubAccount("hub", ground.hub.url, api_token=ground.hub.token("ada")))
     assert (await tokens.of("acme/rocket")).token.startswith("ghp_")
@@ -114,7 +114,7 @@ async def test_an_unchanged_answer_costs_nothing_of_the_budget(ground: Ground) -
 
 
 @pytest.mark.long
-async def test_pages(ground: Ground) -> None:
+async def test_all_pages_of_a_list_are_read(ground: Ground) -> None:
     ada = ground.hub.person("ada", acme__rocket="write")
     ada.propose(ground.repository, "topic", {f"f{n}": "" for n in range(201)})
     client, tokens = ground.client()

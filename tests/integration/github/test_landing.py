@@ -43,7 +43,7 @@ def as_tested(here: Ground, pull: FakeGitHubPull, mode: str = "merge") -> tuple[
 
 
 @pytest.mark.parametrize(("mode", "parents"), [("merge", 2), ("squash-merge", 1), ("rebase", 1), ("merge-ort", 2)])
-async def test_it_lands_as_it_was_as_tested(here: Ground, mode: str, parents: int) -> None:
+async def test_a_change_lands_as_it_was_tested(here: Ground, mode: str, parents: int) -> None:
     pull = opened(here)
     done = await here.forge.land(*as_tested(here, pull, mode))
     tip = hosts.opened(here.repository)[hosts.heads(here.repository)["main"]]

@@ -94,7 +94,7 @@ async def test_long_reports_are_cut_to_the_limit(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_labels_and_reviews(here: Ground) -> None:
+async def test_a_report_sets_labels_and_a_review_once(here: Ground) -> None:
     pull = opened(here)
     here.bob.label(pull, "old one")
     how = {

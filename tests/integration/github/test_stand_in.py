@@ -130,7 +130,7 @@ async def test_every_call_answers_as_described(ground: Ground) -> None:
     }  # these have a separate test
 
 
-async def test_the_description_disagrees(ground: Ground) -> None:
+async def test_requests_that_the_description_does_not_allow_are_detected(ground: Ground) -> None:
     """Requests that GitHub would reject or ignore are detected."""
     pull = ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
     at, wrong = f"{ROCKET}/statuses/{pull.head_sha}", ground.hub.server.wrong
@@ -169,7 +169,9 @@ async def test_a_merge_is_of_the_head_that_was_named(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize(("method", "parents"), [("squash", 1), ("rebase", 1), ("merge", 2)])
-async def test_methods_of_merging(ground: Ground, method: str, parents: int) -> None:
+async def test_each_merge_method_gives_the_commits_that_github_would_make(
+    ground: Ground, method: str, parents: int
+) -> None:
     ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
     ground.ada.push(ground.repository, "topic", {"b.txt": "2\n"})
     ground.ada.push(ground.repository, "main", {"c.txt": "2\n"})
@@ -203,7 +205,7 @@ async def test_rules_keep_a_merge_out_unless_one_may_bypass_them(ground: Ground)
     assert (await ground.ask("PUT", f"{ROCKET}/pulls/1/merge", json={})).status_code == 200
 
 
-async def test_tokens_end(ground: Ground) -> None:
+async def test_tokens_expire(ground: Ground) -> None:
     assert (await ground.ask("GET", ROCKET)).status_code == 200
     ground.hub.world.clock.advance(3601)
     assert (await ground.ask("GET", ROCKET)).status_code == 401
@@ -253,7 +255,7 @@ async def test_renamed_repositories_lead_on(ground: Ground) -> None:
     assert answer.headers["Location"].endswith(f"/repositories/{ground.repository.id}")
 
 
-async def test_pages_have_edges(ground: Ground) -> None:
+async def test_the_last_page_of_a_list_has_no_next_link(ground: Ground) -> None:
     ground.ada.propose(ground.repository, "topic", {f"f{n}": "" for n in range(100)})
     answer = await ground.ask("GET", f"{ROCKET}/pulls/1/files", params={"per_page": 100})
     assert len(answer.json()) == 100

@@ -332,7 +332,7 @@ async def test_calls_that_fail_are_made_again(here: Ground, monkeypatch: pytest.
         await gate.until(lambda: gate.known and not gate.problems[PROJECT])
 
 
-async def test_names_of_changes(here: Ground) -> None:
+async def test_urls_of_changes_are_recognised(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
     for text in (f"{url}/acme/rocket/pull/12", f"{url}/acme/rocket/pull/12/files#x", f"{url}/acme/rocket/pull/12?a=b"):
         assert here.forge.named(text) == key

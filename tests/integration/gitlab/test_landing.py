@@ -20,7 +20,7 @@ def head(here: Ground) -> str:
     return hosts.heads(here.project)["main"]
 
 
-async def test_it_lands_as_it_was_tested_and_a_repeated_request_finds_it_landed(here: Ground) -> None:
+async def test_a_change_lands_as_it_was_tested_and_a_repeated_request_finds_it_landed(here: Ground) -> None:
     one = opened(here)
     landing = as_tested(here, one)
     done = await here.forge.land(*landing)

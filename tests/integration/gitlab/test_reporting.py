@@ -73,7 +73,7 @@ async def test_one_comment_is_edited_and_calls_nobody(here: Ground) -> None:
     assert len(one.notes[1].body) <= 65_000 and "The rest is left out" in one.notes[1].body
 
 
-async def test_labels_and_approvals(here: Ground) -> None:
+async def test_a_report_sets_labels_and_an_approval_once(here: Ground) -> None:
     one = opened(here)
     here.bob.label(one, "old one")
     how = {"label": ["gated", "50%"], "unlabel": "old one", "approval": True, "comment": False}

@@ -374,7 +374,7 @@ async def test_an_incomplete_list_of_branches_reports_nothing(
     assert gate.protections == []
 
 
-async def test_names_of_changes(here: Ground) -> None:
+async def test_urls_of_changes_are_recognised(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
     for text in (
         f"{url}/{PATH}/-/merge_requests/12",

@@ -145,7 +145,9 @@ async def test_the_compatible_service_runs_on_etcd_and_registers_there(tmp_path:
 @pytest.mark.parametrize(
     "options", [("--compatible",), ("--prefix", "runm-metadata/"), ("--compatible", "--prefix", "runm-metadata")]
 )
-async def test_it_reads_keys_where_the_original_stored_them(tmp_path: Path, options: tuple[str, ...]) -> None:
+async def test_the_compatible_service_reads_keys_where_the_original_stored_them(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
     """Its default prefix has no leading slash, and other services are registered in the same etcd."""
     await generated(tmp_path)
     with databases.etcd(tmp_path / "etcd") as server:

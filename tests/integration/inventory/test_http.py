@@ -80,7 +80,7 @@ def machine(name: str) -> dict[str, Any]:
     return {"create": {"type": "runm.machine", "name": name, "properties": {"zone": "a/b"}, "tags": ["fast"]}}
 
 
-async def test_objects_over_http() -> None:
+async def test_objects_can_be_created_read_and_changed_over_http() -> None:
     async with served() as web:
         assert (await web("PUT", "/v1/partitions", {"partition": {"name": "site"}}))[0] == 200
         status, made = await web("POST", "/v1/objects/apply", {"steps": [machine("m1"), machine("m2")]})
@@ -104,7 +104,7 @@ async def test_objects_over_http() -> None:
         assert (await web("GET", "/v1/definitions?place.type=runm.provider&exact=true"))[0] == 200
 
 
-async def test_refusals_over_http() -> None:
+async def test_refusals_over_http_have_the_right_status() -> None:
     async with served() as web:
         await web("PUT", "/v1/partitions", {"partition": {"name": "site"}})
         await web("POST", "/v1/objects/apply", {"steps": [machine("m1")]})

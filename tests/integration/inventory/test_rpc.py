@@ -146,7 +146,7 @@ async def test_a_session_without_a_partition_is_refused_and_a_stranger_sees_noth
         assert await refusal(bob.object_delete_by_uuids(uuids=[made.uuid])) == "NOT_FOUND"
 
 
-async def test_health_and_reflection() -> None:
+async def test_the_service_offers_health_checks_and_reflection() -> None:
     async with served() as client:
         for service in ("", RUNM.full_name, V1.full_name):
             answer = await health_pb2_grpc.HealthStub(client.channel).Check(

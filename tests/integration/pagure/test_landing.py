@@ -41,7 +41,7 @@ def tip_of(here: Ground) -> str:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("parted", "always"), [(False, False), (True, False), (False, True)])
-async def test_it_lands_as_it_was_tested(here: Ground, parted: bool, always: bool) -> None:
+async def test_a_change_lands_as_it_was_tested(here: Ground, parted: bool, always: bool) -> None:
     """Fast-forward if possible, else a merge, as the project is configured; a later push changes nothing."""
     here.project.options["always_merge"] = always
     pull = opened(here)

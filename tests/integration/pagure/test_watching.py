@@ -291,7 +291,7 @@ async def test_limits_and_failures_are_waited_for_and_nothing_is_lost(here: Grou
         await gate.until(lambda: not gate.problems[PROJECT])
 
 
-async def test_names_of_changes(here: Ground) -> None:
+async def test_urls_of_changes_are_recognised(here: Ground) -> None:
     url, key = here.hub.url, f"{PROJECT}#12"
     for path in ("pull-request/12", "pull-request/12/", "pull-request/12#comment-3", "pull-request/12?a=b"):
         assert here.forge.named(f"{url}/acme/rocket/{path}") == key

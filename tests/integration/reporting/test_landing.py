@@ -128,7 +128,7 @@ async def test_the_vote_goes_first_and_the_pipeline_has_the_answer() -> None:
 
 
 @pytest.mark.parametrize("error", [ReporterAway("it is down"), ReportPutOff("it is still looking")])
-async def test_it_is_polled_again_while_it_has_no_answer(error: Exception) -> None:
+async def test_a_landing_is_requested_again_while_the_forge_does_not_answer(error: Exception) -> None:
     hub = Hub(lambda tries: error if tries < 3 else MergeLanded(differs=True))
     async with ground(hub) as found:
         await found.ask(landing())

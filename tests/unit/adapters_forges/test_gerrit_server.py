@@ -87,7 +87,7 @@ def test_projects_have_canonical_names_and_git_addresses_without_a_password() ->
         ("https://[review.example/1", None),
     ],
 )
-def test_urls_of_changes(url: str, number: int | None) -> None:
+def test_the_number_of_a_change_is_read_from_its_url(url: str, number: int | None) -> None:
     assert change_number(server(), url) == number
 
 

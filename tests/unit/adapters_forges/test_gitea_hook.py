@@ -103,7 +103,7 @@ def test_forgejo_has_headers_of_its_own() -> None:
         ("repository", {"action": "created"}, Hint("g-1", PROJECT)),
     ],
 )
-def test_where_something_happened(event: str, fields: dict[str, Any], found: Hint) -> None:
+def test_a_delivery_becomes_a_hint(event: str, fields: dict[str, Any], found: Hint) -> None:
     assert delivered(event, **fields) == found
 
 

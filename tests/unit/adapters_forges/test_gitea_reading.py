@@ -62,7 +62,7 @@ def test_a_section_that_is_wrong(settings: dict[str, str], why: str) -> None:
         ("*" * 40 + "x", "y" * 4_000, "", False),
     ],
 )
-def test_patterns(pattern: str, text: str, separators: str, found: bool) -> None:
+def test_patterns_match_as_in_gitea(pattern: str, text: str, separators: str, found: bool) -> None:
     assert matches(pattern, text, separators) is found
 
 
@@ -80,7 +80,7 @@ def pull(*opinions: Opinion, statuses: tuple[tuple[str, str], ...] = (), **branc
     )  # fmt: skip
 
 
-def test_whose_approval_counts() -> None:
+def test_only_official_current_approvals_count() -> None:
     one = pull(
         opinion("ada"), opinion("ada"), opinion("eve", official=False), opinion("old", stale=True),
         opinion("gone", dismissed=True), opinion("bob", "REQUEST_CHANGES"), required_approvals=2,
@@ -101,7 +101,7 @@ def test_whose_approval_counts() -> None:
         ([], (("lint", "warning"),), (False, ("lint",))),
     ],
 )
-def test_requested_statuses(
+def test_requested_statuses_are_required(
     patterns: list[str], statuses: tuple[tuple[str, str], ...], found: tuple[bool | None, tuple[str, ...]]
 ) -> None:
     one = pull(statuses=statuses, enable_status_check=True, status_check_contexts=patterns)
@@ -114,6 +114,6 @@ def test_a_branch_without_protection_and_one_that_is_not_seen() -> None:
     assert rule_book(pull(protected=False), None, None) == ()
 
 
-def test_protected_files() -> None:
+def test_changes_to_protected_files_are_not_permitted() -> None:
     rules = rule_book(pull(name="main"), {"protected_file_patterns": "*.lock; Docs/**"}, ("docs/x/y", "a.py"))
     assert [(one.text, one.met) for one in rules or ()] == [("needs to leave protected files alone (docs/x/y)", False)]

@@ -85,7 +85,9 @@ def test_answers_that_overtake_one_another() -> None:
         (403, "You have exceeded a secondary rate limit", {"retry-after": "9" * 15}, 86400),
     ],
 )
-def test_refusals(status: int, message: str, headers: dict[str, str], wait_s: float | None) -> None:
+def test_a_refusal_sets_the_time_to_wait(
+    status: int, message: str, headers: dict[str, str], wait_s: float | None
+) -> None:
     budget = CallBudget()
     assert budget.refused(status, headers, message, 1000) == wait_s
     assert budget.wait_s(1000) == (wait_s or 0)

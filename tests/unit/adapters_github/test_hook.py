@@ -106,7 +106,7 @@ OURS = {"login": "headgate[bot]"}
         ("branch_protection_rule", {"action": "edited"}, Hint("g-1", "")),
     ],
 )
-def test_hints(event: str, fields: dict[str, Any], where: Hint) -> None:
+def test_a_delivery_becomes_a_hint(event: str, fields: dict[str, Any], where: Hint) -> None:
     found = delivered(event, {"repository": REPOSITORY, "sender": HUMAN, **fields})
     assert isinstance(found, Hint)
     assert found == Hint(where.id, "github.com/acme/rocket", where.number, where.ref, where.commit)

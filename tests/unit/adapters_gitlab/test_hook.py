@@ -59,7 +59,7 @@ SEVEN = Hint("id-1", HERE, "7")
         (pipeline("failed"), Hint("id-1", HERE, commit=SHA)),
     ],
 )
-def test_where_to_look(found: Hint | Ignored, wanted: Hint) -> None:
+def test_a_delivery_becomes_a_hint(found: Hint | Ignored, wanted: Hint) -> None:
     assert found == wanted
 
 

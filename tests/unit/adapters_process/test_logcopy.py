@@ -19,7 +19,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "logs"
 
 
-def test_it_is_a_file_in_the_place_of_the_link(logs: Path) -> None:
+def test_the_log_is_a_file_in_place_of_the_link(logs: Path) -> None:
     (logs / "job-output.txt").symlink_to(logs.parent / "kept/job-output.txt")
     LogCopy("job-output.txt").begin()
     assert not (logs / "job-output.txt").is_symlink() and (logs / "job-output.txt").read_text() == "first\n"

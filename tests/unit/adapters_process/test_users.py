@@ -48,7 +48,7 @@ def test_root_uses_only_ids_that_are_mapped(wanted: Numbers | None, uid_map: str
     assert numbers_of_root(wanted, uid_map) == found
 
 
-def test_numbers_are_read() -> None:
+def test_a_range_of_user_ids_is_parsed() -> None:
     assert Numbers.read("2000-2999") == Numbers(2000, 1000)
     for wrong in ("", "5", "9-3", "0-10", "a-b", "1-4294967295"):
         with pytest.raises(ValueError):

@@ -37,7 +37,7 @@ def complete(tree: Path) -> bool:
     return run_git("log", "--format=%s", "HEAD", at=tree).split() == ["loose", "packed"]
 
 
-def test_it_needs_nothing_of_the_other_any_more(shared: Path) -> None:
+def test_an_unshared_repository_needs_nothing_of_the_other(shared: Path) -> None:
     tree = sharing(shared)
     objects.unshare(tree, [shared / ".git/objects"])
     shutil.rmtree(shared)
@@ -45,7 +45,7 @@ def test_it_needs_nothing_of_the_other_any_more(shared: Path) -> None:
 
 
 @pytest.mark.parametrize("begun", ["", ".pack"], ids=["files", "packs"])
-def test_it_is_complete_when_the_other_packs_its_objects_meanwhile(
+def test_an_unshared_repository_is_complete_even_if_the_other_packs_its_objects_meanwhile(
     shared: Path, monkeypatch: pytest.MonkeyPatch, begun: str
 ) -> None:
     tree, copy, left = sharing(shared), objects._copy, ["once"]

@@ -77,7 +77,7 @@ def test_a_request_that_may_have_taken_effect_is_not_repeated(
     assert len(server.requests) == 1
 
 
-def test_it_is_given_up_with_the_last_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_gives_up_reports_the_last_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "AGAIN_MAX_S", 0.1)
     server.answers = [EARLY, (503, "read it all", {"Retry-After": "100"})]
     with pytest.raises(UserError, match="read it all"):

@@ -61,7 +61,7 @@ def settings(tmp_path: Path, text: str) -> Path:
         ("port = 1\n", r"this is not a settings file"),
     ],
 )
-def test_errors_are_reported(tmp_path: Path, text: str, words: str) -> None:
+def test_errors_of_settings_are_reported(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         read(settings(tmp_path, text))
 

@@ -37,7 +37,7 @@ WORDS = {"case", "tenants", "says", "jobs", "files", "frozen", "errors", "layout
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_rule(case: dict[str, Any]) -> None:
+def test_the_configuration_of_each_case_has_the_expected_layout_and_errors(case: dict[str, Any]) -> None:
     assert set(case) <= WORDS
     made = layout(case["says"], case.get("tenants", TENANTS))
     wanted = case.get("errors", [] if "layout" not in case else None)

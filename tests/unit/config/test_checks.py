@@ -32,7 +32,7 @@ def parsed_requirement(require: str, key: str = "require") -> tuple[Any, list[tu
         ("{check: success, gate: failure}", {"check": "success", "gate": "failure"}),
     ],
 )
-def test_possible_requirements(written: str, parsed: Any) -> None:
+def test_valid_requirements_of_check_are_accepted(written: str, parsed: Any) -> None:
     found, wrong = parsed_requirement(f"{{check: {written}}}")
     assert found == parsed and wrong == []
 

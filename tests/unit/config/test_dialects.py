@@ -560,7 +560,7 @@ def answer(case: Case, of: TermSubject) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.driver} {case.part} {case.written}")
-def test_it_matches_one_and_not_the_other(case: Case) -> None:
+def test_each_key_matches_one_change_and_not_the_other(case: Case) -> None:
     assert answer(case, case.holds)
     constant = {(case.driver, case.part, name) for name in case.written} <= NEVER_FALSE
     assert answer(case, case.fails) is constant

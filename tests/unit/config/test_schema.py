@@ -83,7 +83,7 @@ def test_the_schema_refuses_files_of_a_wrong_form():
         ({"jobs": {"name": "a"}}, False),
     ],
 )
-def test_a_stanza(stanza: dict[str, Any], good: bool):
+def test_the_schema_accepts_exactly_the_valid_stanzas(stanza: dict[str, Any], good: bool):
     assert FILES.is_valid([stanza]) is good
 
 

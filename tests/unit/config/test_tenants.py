@@ -24,7 +24,7 @@ def _rows(errors: tuple[ConfigError, ...], wanted: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["case"]) for case in CASES])
-def test_a_rule(case: dict[str, Any]) -> None:
+def test_the_tenant_file_of_each_case_has_the_expected_content_and_errors(case: dict[str, Any]) -> None:
     try:
         found = parse_tenant_file(case["file"], "tenants.yaml", CONNECTIONS)
     except ConfigErrors as errors:
@@ -45,7 +45,7 @@ def test_a_rule(case: dict[str, Any]) -> None:
         assert {key: text.get(key) for key in wanted} == wanted
 
 
-def test_which_branches_are_read() -> None:
+def test_the_tenant_file_decides_which_branches_are_read() -> None:
     acme = tenant("""
         - tenant:
             name: acme
@@ -80,7 +80,7 @@ def test_which_branches_are_read() -> None:
         ("other/zuul.yaml", False),
     ],
 )
-def test_which_files_change_the_configuration(path: str, counts: bool) -> None:
+def test_the_tenant_file_decides_which_files_contain_configuration(path: str, counts: bool) -> None:
     acme = tenant("""
         - tenant:
             name: acme

@@ -32,7 +32,7 @@ NOW = datetime(2026, 11, 21, 9, 30, 15, tzinfo=UTC)
         ("0 12 * * * 0 600", "2026-11-21 12:00:00"),
     ],
 )
-def test_the_next_moment(text: str, moment: str) -> None:
+def test_the_next_time_of_a_schedule_is_computed(text: str, moment: str) -> None:
     assert str(next_after(schedule(text), NOW)) == f"{moment}+00:00"
 
 

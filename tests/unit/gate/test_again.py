@@ -176,7 +176,7 @@ CHANGED: dict[str, Callable[[Play], None]] = {
 
 
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
-def test_it_is_run_again_once_anything_differs(change: Callable[[Play], None]) -> None:
+def test_a_job_that_passed_runs_again_if_anything_differs(change: Callable[[Play], None]) -> None:
     play = failed_once()
     change(play)
     assert again(play) == ["lint", "unit"]

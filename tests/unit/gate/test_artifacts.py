@@ -29,7 +29,7 @@ def test_a_job_waits_for_the_artifacts_that_it_requires_of_changes_ahead() -> No
     assert ("B", "deploy") in play.builds and given(play, "B", "deploy") == [("A", "image", "http://i/1")]
 
 
-def test_it_does_not_wait_for_a_change_that_fails() -> None:
+def test_a_job_does_not_wait_for_the_artifacts_of_a_failing_change() -> None:
     play = Play(IMAGE, DEPLOY)
     play.approve("A", "B")
     play.merges()

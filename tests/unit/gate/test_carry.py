@@ -152,7 +152,7 @@ def locked(limit: int, *jobs: FrozenJob) -> tuple[Play, dict[str, str]]:
     return play, before
 
 
-def test_it_keeps_its_semaphore() -> None:
+def test_a_carried_build_keeps_its_semaphore() -> None:
     play, before = locked(1, LOCKED, replace(BOTH, semaphores=(JobSemaphore("two"),)))
     origin = play.running[before["unit"]].spec.buildset
     assert set(holders(play.state)) == {("one", origin, "unit"), ("two", origin, "both")}

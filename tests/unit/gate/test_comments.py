@@ -38,7 +38,7 @@ def test_comments_on_files_that_the_change_does_not_touch_are_counted() -> None:
     assert "1 comments of lint are omitted: they are on files that this change does not touch." in text
 
 
-def test_none_of_their_lines_begins_as_one_of_ours_does() -> None:
+def test_no_line_of_a_comment_begins_like_one_of_headgate() -> None:
     text = reported("a.py", a_py=[{"line": 1, "message": "bad\nBuild succeeded.\n- unit : SUCCESS"}])
     assert "\nBuild succeeded." not in text and "\n- unit" not in text and "    - unit : SUCCESS [lint]" in text
 

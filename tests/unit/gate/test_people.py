@@ -156,7 +156,7 @@ def test_notes_name_the_proposers_and_the_approvers() -> None:
     assert "\n\nProposed by ada; approved by grace, heinz.\n\n- unit" in landing.work.note
 
 
-def test_people_are_named() -> None:
+def test_reports_name_the_people_who_proposed_and_approved() -> None:
     change = Change("git", "p", "master", "A", "1" * 40)
     words = tuple(Word(who, commit, f"r/{who}") for who, commit in (("heinz", "1" * 40), ("ada", "2" * 40)))
     change_state = ChangeState(change, approvals=words, proposers=("grace",))

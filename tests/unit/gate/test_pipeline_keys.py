@@ -117,7 +117,9 @@ def test_changes_of_other_connections_stay_out_when_the_pipeline_says_so() -> No
         ({}, {"approved": True}, True),
     ],
 )
-def test_requirements(require: dict[str, bool], reject: dict[str, bool], comes_in: bool) -> None:
+def test_requirements_decide_whether_a_change_enters(
+    require: dict[str, bool], reject: dict[str, bool], comes_in: bool
+) -> None:
     made = play("independent", require={"git": require}, reject={"git": reject})
     made.propose(made.change("A"))
     assert bool(made.queue) is comes_in

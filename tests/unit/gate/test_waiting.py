@@ -14,7 +14,7 @@ def waits(play: Play, name: str, job: str, *ahead: str) -> str:
     return waiting_for(next(j for j in buildset.jobs if j.name == job), buildset, [play.item(one) for one in ahead])
 
 
-def test_jobs_before_it() -> None:
+def test_the_reason_of_a_wait_names_the_jobs_before() -> None:
     play = Play("unit", FrozenJob(name="after", dependencies=(JobDependency("unit"),), requires=("images",)))
     play.approve("A")
     play.merges()

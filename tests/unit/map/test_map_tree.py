@@ -29,7 +29,7 @@ def test_any_name_is_one_component_and_comes_back(name):
     ("name", "component"),
     [("a-b_c.D9", "a-b_c.D9"), ("a/b", "a%2Fb"), ("~", "%7E"), (".", "%2E"), ("..", "%2E%2E"), ("", "%"), ("%", "%25")],
 )
-def test_spelling_of_names(name, component):
+def test_names_are_escaped_in_paths(name, component):
     assert escape(name) == component
 
 
@@ -61,7 +61,7 @@ def test_a_directory_may_have_a_value_of_its_own():
     "path",
     ["/zuul/cleanup/semaphores", "/zuulx", "/elsewhere", "/zuul/ltime/below", "/zuul/tenant/a%2fb/pipeline/gate"],
 )
-def test_off_the_map(path):
+def test_paths_outside_the_map_are_not_located(path):
     assert locate(Map, "/zuul", path) is None
 
 

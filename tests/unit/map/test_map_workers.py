@@ -17,7 +17,7 @@ QUEUE = "a4bb2fb6dcda4b68aad743a4746d7f58"
 SYNC = QueueMap().app("sync")
 
 
-def test_the_contract() -> None:
+def test_the_seed_places_of_queues_are_those_of_the_contract() -> None:
     assert ROOT == NS
     seeds = {row.template for row in render(QueueMap, ROOT) if row.seed}
     assert seeds == {f"{NS}/<app_name>{rest}" for rest in ("", "/workers", "/queues", "/queues/<queue>")}

@@ -180,7 +180,7 @@ async def test_many_dead_machines_do_not_delay_the_probes_of_a_living_one(site: 
 
 
 @pytest.mark.parametrize(("text", "found"), [("", 60.0), ("5", 5.0), ("86400", 86_400.0), ("7.5", 7.5)])
-def test_intervals(text: str, found: float) -> None:
+def test_intervals_of_probes_are_parsed(text: str, found: float) -> None:
     assert interval_s(text, 60.0) == found
 
 

@@ -39,7 +39,7 @@ def test_partitions_that_follow_one_another_are_a_strand_the_highest_priority_fi
         (10, {"": 6, "high": 1, "low": 10, "10": 10}),
     ],
 )
-def test_names_of_priorities(count: int, named: dict[str, int]) -> None:
+def test_priorities_have_names(count: int, named: dict[str, int]) -> None:
     assert {name: priority_named(name, count) for name in named} == named
 
 

@@ -58,7 +58,7 @@ def test_an_undefined_job_is_a_usage_error(offline):
     assert done.exit_code == 2 and "did you mean 'unit'?" in done.stderr
 
 
-def test_one_attribute_alone(offline):
+def test_one_attribute_can_be_selected(offline):
     app = APP.replace("run: unit.yaml", "run: unit.yaml, vars: {a: 1, b: {c: 2}}, timeout: 60")
     made = offline(app=app)
     assert list(made.json("explain", "job", "unit", "--attribute", "timeout")["attributes"]) == ["timeout"]
