@@ -247,7 +247,7 @@ def dequeued(
 
 
 def stopped(state: State, work: works.CancelBuild, world: World, actions: list[Action]) -> State:
-    """Return the state after somebody canceled a build: its job counts as failed."""
+    """Return the state after somebody cancelled a build: its job counts as failed."""
     found = running(state, work.build)
     if found is None:
         return state

@@ -237,7 +237,7 @@ class SemaphoreHolder(msgspec.Struct, frozen=True):
     buildset: str
     job: str
     build: str = ""
-    """The build whose playbook holds it, or that was canceled and has not ended yet; empty: the job holds it."""
+    """The build whose playbook holds it, or that was cancelled and has not ended yet; empty: the job holds it."""
     tenant: str = ""
     """The tenant of the pipeline, for a global semaphore."""
 

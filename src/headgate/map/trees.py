@@ -31,8 +31,8 @@ Kinds of nodes:
 - *lock*: a queue of numbered contenders; the one with the lowest number holds the lock.
 - *ephemeral*: deleted with the session that wrote it.
 
-Places marked *ours* are Headgate's own additions to the map that it follows. "Other programs" below are programs that
-use the same map; the notes say where they differ from it.
+Headgate uses the places of Zuul, qdo and runm-metadata, as far as it needs them. Places marked *ours* are its own
+additions. "Other programs" below are those three; the notes say where Headgate differs from them.
 
 | Place | Kind | Record | Written by | Purpose |
 |---|---|---|---|---|

@@ -254,7 +254,7 @@ class Courier:
             if outgoing.land is not None and self.lander is not None and self._session is not None:
                 answers += await self.lander.land(outgoing, outgoing.land, self._session)
             else:
-                # Each message has its own key, so the receiver recognizes a repeated delivery.
+                # Each message has its own key, so the receiver recognises a repeated delivery.
                 await self.reporter.tell(replace(outgoing, key=outgoing.key or f"{name}-{number}"))
         return answers
 

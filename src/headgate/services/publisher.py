@@ -165,7 +165,7 @@ class Publisher:
         together: dict[str, list[tuple[str, str]]] = {}
         for one in event.event.events:
             together.setdefault(queue_of(one.tenant), []).append((one.project, msgspec.json.encode(one).decode()))
-        # The body's name never changes, so the server recognizes a record that is posted again.
+        # The body's name never changes, so the server recognises a record that is posted again.
         key = f"notice-{event.body.rpartition('/')[2]}"
         for queue, bodies in together.items():
             try:

@@ -46,7 +46,7 @@ class Permits:
         # `held` has the places that other pipelines hold; those of this pipeline are counted from the state.
         held = taken_by(state)
         taken.update(name for names in held.values() for name in names)
-        # A canceled build holds its places until its executor has stopped it, so they are not free in this turn.
+        # A cancelled build holds its places until its executor has stopped it, so they are not free in this turn.
         cancelled = {action.id for action in actions if isinstance(action, Cancel) and action.build}
         taken.update(name for id in cancelled - held.keys() for name in world.taken_by.get(id, ()))
         live = {key: item for _, item in state.items() if item.live for key in item.keys}

@@ -1,7 +1,7 @@
 """Carry builds over a reset of their item, and compute when these, or comments, are due.
 
 A build of a job with `reuse` may have the same inputs on the new base, which is known once that base is merged and its
-jobs are frozen.  Then the build either becomes the build of its job, or it is canceled. Only the digest of
+jobs are frozen.  Then the build either becomes the build of its job, or it is cancelled. Only the digest of
 `gate.builds.reuse` decides this, and only within one item, so that patchset, pipeline and tenant are the same.
 """
 
@@ -22,11 +22,11 @@ from headgate.gate.state.works import BuildOutcome
 from headgate.gate.state.world import World
 
 CARRIED_MAX_MS = 300_000
-"""Time after which a carried build is canceled if its job's inputs on the new base are still unknown, even if that base
-has changed in the meantime."""
+"""Time after which a carried build is cancelled if its job's inputs on the new base are still unknown, even if that
+base has changed in the meantime."""
 CARRIED_MAX = 40
 """Limit on the builds of an item that are carried over a reset, as one commit must be able to cancel them all; the
-others are canceled immediately."""
+others are cancelled immediately."""
 DATA_MAX_BYTES = 2_000
 """Size limit of the data of a build that ends before it is decided whether it counts, as the item's record contains the
 data."""
@@ -60,7 +60,7 @@ class Match:
 
 def reset(item: Item, world: World, actions: list[Action]) -> Item:
     """Return the item without a base. Builds that may have the same inputs on another base continue; the others are
-    canceled."""
+    cancelled."""
     buildset = item.buildset
     if buildset is not None and buildset.merge is Phase.RUNNING:
         actions.append(Cancel(derived(buildset.id, "merge"), build=False))
@@ -68,7 +68,7 @@ def reset(item: Item, world: World, actions: list[Action]) -> Item:
     # without limit.
     known = {one.build.id: one for one in item.carried}
     if buildset is not None:
-        # Builds that this turn has just requested do not run yet: they are canceled, not carried.
+        # Builds that this turn has just requested do not run yet: they are cancelled, not carried.
         unasked = {action.id for action in actions if isinstance(action, Run)}
         known = {**known, **{one.build.id: one for one in _going_on(buildset, world) if one.build.id not in unasked}}
     # Builds that have been carried longest come first and stay.
@@ -165,14 +165,14 @@ def is_short(outcome: BuildOutcome) -> bool:
 
 
 def left_ms(state: State, now_ms: int) -> int | None:
-    """Return the milliseconds until a comment is due or a carried build must be canceled, at most 0 if that is overdue;
-    None: nothing is scheduled."""
+    """Return the milliseconds until a comment is due or a carried build must be cancelled, at most 0 if that is
+    overdue; None: nothing is scheduled."""
     comments_due_ms = (one.due_ms for one in state.refusals if one.due_ms)
     carried_due_ms = (one.since_ms + CARRIED_MAX_MS for _, item in state.items() for one in item.carried)
     return min((due_ms - now_ms for due_ms in (*comments_due_ms, *carried_due_ms)), default=None)
 
 
 def is_due(state: State, now_ms: int) -> bool:
-    """Return whether a comment is due now, or a carried build must be canceled."""
+    """Return whether a comment is due now, or a carried build must be cancelled."""
     left = left_ms(state, now_ms)
     return left is not None and left <= 0

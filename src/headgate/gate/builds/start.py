@@ -119,7 +119,7 @@ def _merge_item(item: Item, change: Change, chain: Sequence[Item], world: World)
 
 def start(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     """Return the item with a new buildset on this base, and request its merge."""
-    # Builds on the old base are canceled or carried before anything is requested on the new one.
+    # Builds on the old base are cancelled or carried before anything is requested on the new one.
     item = reset(item, world, actions)
     # An item may return to a base that it had before; the number of resets makes the buildset's id unique.
     id = derived(item.id, str(item.resets), base.ahead or "")
@@ -179,7 +179,7 @@ def stopped(item: Item, actions: list[Action]) -> Item:
     """Cancel the merge and the builds of the item like `abandon`, but return it with its results so far, for the
     report."""
     abandon(item, actions)
-    # `abandon` has canceled the carried builds, too, and they do not belong to this buildset.
+    # `abandon` has cancelled the carried builds, too, and they do not belong to this buildset.
     buildset, item = item.buildset, replace(item, carried=(), earlier={}) if item.carried or item.earlier else item
     if buildset is None:
         return item

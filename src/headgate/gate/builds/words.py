@@ -92,7 +92,7 @@ def _end_of(build: Build, outcome: BuildOutcome) -> dict[str, object]:
 
 def _built(item: Item, buildset: BuildSet, answer: BuildEnded, world: World, actions: list[Action]) -> BuildSet:
     build, outcome = buildset.builds.get(answer.job), answer.outcome.fit()
-    # The report is a repetition, or arrives after the build was canceled.
+    # The report is a repetition, or arrives after the build was cancelled.
     if build is None or build.id != outcome.build or build.result is not None:
         return buildset
     job = next(j for j in buildset.jobs if j.id == answer.job)

@@ -368,7 +368,7 @@ class CancelBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="cancel-b
 
     build: str
     why: str
-    """A message that says who canceled it and why."""
+    """A message that says who cancelled it and why."""
 
 
 class RerunBuild(msgspec.Struct, frozen=True, omit_defaults=True, tag="rerun-build"):

@@ -66,7 +66,7 @@ class World:
     root_url: str = ""
     """The address of the web pages, without a trailing slash, for links in reports."""
     held: Mapping[str, int] = field(default_factory=dict)
-    """Semaphore -> number of places that other pipelines, playbooks and canceled builds hold."""
+    """Semaphore -> number of places that other pipelines, playbooks and cancelled builds hold."""
     disabled: bool = False
     """Whether too many consecutive failures occurred: only the pipeline's `disabled` reporters receive results."""
     dependencies_max: int | None = None

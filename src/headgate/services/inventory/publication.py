@@ -104,7 +104,7 @@ class ObjectPublisher:
         for queue, all_changes in together.items():
             for number, some in enumerate(_portions(all_changes)):
                 bodies = [(one.uuid, msgspec.json.encode(one).decode()) for one in some]
-                # The key contains commit and portion, so that the server recognizes a repeated post.
+                # The key contains commit and portion, so that the server recognises a repeated post.
                 await self._until_taken(queue, bodies, f"objects-{commit.revision}-{number}")
 
     async def _named(self, partition: str) -> str:

@@ -176,7 +176,7 @@ def reports(
                 if not posted and not _concerns(name, change, reported, tenant):
                     continue
                 report = _report(reported.kind, reported.item, change, reported.result, reported.text, world)
-                # The key is derived, so that receivers recognize a repeated delivery after a crash.
+                # The key is derived, so that receivers recognise a repeated delivery after a crash.
                 key = derived(report.id, name, change.key, str(number))
                 queue = (how.get("queue") or queue_of(world.tenant)) if driver == "queue" else ""
                 if posted:

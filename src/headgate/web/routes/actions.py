@@ -29,7 +29,7 @@ log = logging.getLogger("headgate.hand")
 TEXT_MAX_CHARS = 1_024
 WAITING_MAX = 10_000
 """Limit on the actions that are searched among those that are not recorded in the history yet."""
-_WORDS = {"dequeue": "dequeued", "cancel": "canceled", "modify-nodeset-request": "canceled"}
+_WORDS = {"dequeue": "dequeued", "cancel": "cancelled", "modify-nodeset-request": "cancelled"}
 """Verb -> the word for it in messages to the people whose change it affects."""
 SEEN_MAX_S = 2.0
 """Longest wait until the mirror shows what was written."""

@@ -151,7 +151,7 @@ function itemActs(id) {
   // Looked up when the dialog is confirmed, as the item may have moved or left while somebody typed the reason.
   const there = () => { if (!place(id)) throw new Error("The item has left the queue in the meantime."); return { pipeline: place(id).p.name, ref: items.get(id).refs[0] }; };
   const out = { permission: "dequeue", label: "Dequeue", title: () => `Dequeue ${titleOf(id)} from ${place(id)?.p.name ?? "its pipeline"}?`, verb: "Dequeue it",
-    what: () => `Its builds are canceled, and this is reported on the change. ${again(after(id), " without it")}`,
+    what: () => `Its builds are cancelled, and this is reported on the change. ${again(after(id), " without it")}`,
     send: ({ reason }) => { const { pipeline, ref } = there(); return post(project(ref, "dequeue"), { pipeline, ...named(ref), reason }); } };
   const first = { permission: "promote", label: "Promote", title: () => `Move ${titleOf(id)} to the head of its queue?`, verb: "Move it",
     what: () => { const ids = place(id)?.ids ?? []; return ids.length > 1 ? `It and the changes that are then behind it, up to ${ids.length} changes, are tested again on their new base.` : "It is the only item of its queue."; },
