@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.queue.messages import leases, storage
+from headgate.queue.messages import leases, schedules, storage
 from headgate.queue.messages.bounds import ApplicationLimits
 from headgate.queue.messages.records import BODY_MAX_BYTES
 from headgate.queueing.partitions import DEAD_LETTERS
@@ -119,7 +119,7 @@ async def leased_and_failed(ask: Asking, count: int, body: str = "x" * BODY_MAX_
     lease, ids = await leased(ask), list[str]()
     await ask("POST", lease, json={"done": [(await fetched(ask, lease))[0]], "ttl": 3600}, headers=MINE)
     while len(ids) < count:
-        some = await posted(ask, *[body] * min(10, count - len(ids)))
+        some = await posted(ask, *[body] * min(3, count - len(ids)))
         assert await fetched(ask, lease) == some
         failed = [{"message_id": id, "retry_after": 3600} for id in some]
         status, answer = await ask("POST", lease, json={"failed": failed, "ttl": 3600}, headers=MINE)
@@ -229,3 +229,21 @@ async def test_an_outcome_reads_only_the_attempts_that_it_names(
         monkeypatch.setattr(ask.board._writer, "execute", counted)
         assert (await ask("POST", lease, json={"done": done}, headers=MINE))[0] == 200
         assert max(rows) <= 2, "the message, and the one before it"
+
+
+async def test_schedules_do_not_fill_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule posted a message each minute, whether there was room or not, and a queue has a thousand schedules."""
+    async with asking(tmp_path, ApplicationLimits(bytes_max=20_000)) as ask:
+        often = {"cron": "* * * * *", "missed": "all", "body": "x" * 5_000, "partition": 1}
+        assert (await ask("PUT", "q/schedules/often", json=often, headers=MINE))[0] == 200
+        later(ask, 10 * 60)
+        await ask.board.deliver()
+        assert await ask.stored_bytes() == 10_000, "with the schedule itself, and 200 bytes for each"
+        _, found = await ask("GET", "q/schedules", headers=MINE)
+        assert "20000 bytes" in found["schedules"][0]["problem"]
+    monkeypatch.setattr(schedules, "TOGETHER_MAX_BYTES", 20_000)
+    (tmp_path / "many").mkdir()
+    async with asking(tmp_path / "many") as ask:
+        statuses = [(await ask("PUT", f"q/schedules/s{n}", json=often, headers=MINE))[0] for n in range(5)]
+        assert statuses == [200] * 4 + [400]
+        assert (await ask("PUT", "q/schedules/s0", json=often, headers=MINE))[0] == 200, "what exists may be changed"

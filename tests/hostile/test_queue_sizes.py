@@ -7,18 +7,23 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
+import pytest
 
 from headgate.queue.messages.board import MessageBoard
 from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits
 from headgate.queue.messages.database import ROW_BYTES
-from headgate.queue.messages.records import BODY_MAX_BYTES, READ_MAX_CHARS, QueueRecord
+from headgate.queue.messages.records import BODY_MAX_BYTES, READ_MAX_CHARS, InvalidPost, QueueRecord
+from headgate.queue.server import forms
 from headgate.queueing.partitions import DEAD_LETTERS
 from headgate.testing.queues.harness import APP, KEY, serving
 
 LARGE = "x" * BODY_MAX_BYTES
 MINE = {"Authorization": f"Application {KEY}"}
+FORM = {**MINE, "Content-Type": "application/x-www-form-urlencoded"}
 LIMIT_BYTES = 20_000
 
 
@@ -115,3 +120,48 @@ async def test_groups_that_give_up_the_same_message_do_not_fill_the_store(tmp_pa
             statuses.append((await ask("POST", path, json={"failed": failed}, headers=MINE))[0])
         assert statuses[:2] == [200, 200] and statuses[-1] == 429
         assert await ask.stored_bytes() <= 3 * LIMIT_BYTES
+
+
+async def test_small_messages_before_large_ones_do_not_make_a_page_of_gigabytes(tmp_path: Path) -> None:
+    """The average size of the first messages says nothing of those that follow."""
+    async with asking(tmp_path) as ask:
+        batches = [["x"] * 20, [LARGE] * 10, [LARGE] * 10]
+        for batch in batches:
+            posted = {"messages": [{"body": body, "partition": 1} for body in batch]}
+            assert (await ask("POST", "q", json=posted, headers=MINE))[0] == 201
+        _, found = await ask("GET", "q?limit=1000")
+        bodies = [one["body"] for one in found["messages"]]
+        assert bodies == ["x"] * 20 + [LARGE] * 4, "it ends with the message that exceeds the limit"
+        _, rest = await ask("GET", f"q?limit=1000&order=descending&since={found['messages'][-1]['message_id']}")
+        assert rest["messages"] == found["messages"][:-5:-1], "in the other order, too"
+
+
+async def test_a_page_of_delayed_messages_ends_like_any_other(tmp_path: Path) -> None:
+    """It held a thousand messages of any size, and a public queue needs no key."""
+    async with asking(tmp_path) as ask:
+        batch = {"messages": [{"body": LARGE, "partition": 1, "delay": 60}] * 10}
+        assert (await ask("POST", "q", json=batch, headers=MINE))[0] == 201
+        _, found = await ask("GET", "q/delayed?limit=1000")
+        assert sum(len(one["body"]) for one in found["messages"]) <= READ_MAX_CHARS + BODY_MAX_BYTES
+        assert len(found["messages"]) == 4
+
+
+async def test_principals_of_a_queue_are_short(tmp_path: Path) -> None:
+    """They are read with every request to the queue, also inside the transaction that others wait for."""
+    async with asking(tmp_path) as ask:
+        for long in ("app:a," * 15_000, "app:a," * 500, f"bid:{'a' * 3_000}@host.org", "bid:a\x01@host.org"):
+            status, found = await ask("POST", "", data=urlencode({"queue_name": "q", "principles": long}), headers=FORM)
+            assert status == 400, found
+        few = urlencode({"queue_name": "q", "principles": "app:sync,bid:a@host.org"})
+        assert (await ask("POST", "", data=few, headers=FORM))[0] == 201
+
+
+async def test_values_of_a_type_that_fits_nowhere_are_not_written_out(tmp_path: Path) -> None:
+    """Writing out a list of 16 megabytes for the answer, or for a comparison, took seconds, in which nobody was
+    served."""
+    headers = {"content-type": "application/json"}
+    for name in ("ttl", "partition", "priority", "hold", "delay", "deliver_at"):
+        body = msgspec.json.encode({"messages": [{"body": "x", "delay": None, name: [["written"]]}]})
+        with pytest.raises(InvalidPost) as refused:
+            forms.drafts(headers, body, "q", 0)
+        assert "written" not in str(refused.value) and f"0.{name}" in refused.value.fields

@@ -271,7 +271,7 @@ class MessageBoard:
             if later_ms is not None and later_ms <= now_ms:
                 await self._deliver(lambda database: later.deliver(database, self.now_ns(), self._node))
             if schedule_ms is not None and schedule_ms <= now_ms:
-                await self._deliver(lambda database: schedules.post_due(database, self._moment()))
+                await self._deliver(lambda database: schedules.post_due(database, self._moment(), self._account.limits))
             # The default is any long time: the caller checks again after LOOK_INTERVAL_S at the latest.
             next_ms = min((ms for ms in (later_ms, schedule_ms) if ms is not None), default=now_ms + 3_600_000)
             if next_ms > now_ms:

@@ -134,7 +134,8 @@ class ApplicationUsage:
     def taken(self, app: str, messages: int, size_bytes: int, *, dead: bool = False) -> Iterator[None]:
         """Count messages and bytes as pending inside the context. Raise PartitionFull if they are too many or too
         fast. `dead`: they are dead letters, for which a full application has as much room again."""
-        self._check(app, messages, size_bytes, DEAD_ROOM if dead else 1)
+        if full := self._full(app, messages, size_bytes, DEAD_ROOM if dead else 1):
+            raise PartitionFull(full, FULL_AGAIN_S)
         if self.limits.rate_max and not dead:
             self._pace(app, messages)
         if (seen := self._seen.get(app)) is not None:
@@ -154,21 +155,13 @@ class ApplicationUsage:
 
     def why_full(self, app: str) -> str:
         """Return why the application has no room for dead letters either, or an empty string."""
-        try:
-            self._check(app, 0, 0, DEAD_ROOM)
-        except PartitionFull as full:
-            return str(full)
-        return ""
+        return self._full(app, 0, 0, DEAD_ROOM)
 
-    def _check(self, app: str, messages: int, size_bytes: int, times: int) -> None:
-        """Raise PartitionFull if the messages exceed the limits, multiplied by `times`."""
+    def _full(self, app: str, messages: int, size_bytes: int, times: int) -> str:
+        """Return why the application has no room for more, or an empty string."""
         if (seen := self._seen.get(app)) is None:
-            return
-        limits = self.limits
-        if limits.messages_max and seen.messages + messages > limits.messages_max * times:
-            raise PartitionFull(f"application {app} is full: its limit is {limits.messages_max} messages", FULL_AGAIN_S)
-        if limits.bytes_max and seen.size_bytes + size_bytes > limits.bytes_max * times:
-            raise PartitionFull(f"application {app} is full: its limit is {limits.bytes_max} bytes", FULL_AGAIN_S)
+            return ""
+        return _why_full(app, seen.messages + messages, seen.size_bytes + size_bytes, self.limits, times)
 
     def _pace(self, app: str, count: int) -> None:
         """Limit the rate. One second's quota may be used in one burst; a larger batch must wait until the whole quota
@@ -183,6 +176,34 @@ class ApplicationUsage:
             again_s = math.ceil(((wanted - left) / rate) * 1000) / 1000
             raise PartitionFull(f"application {app} posts at most {rate} messages a second", again_s)
         self._rates[app] = left - count, now_s
+
+
+class ApplicationRoom:
+    """Check the room of the applications for which one transaction posts."""
+
+    def __init__(self, database: Database, limits: ApplicationLimits) -> None:
+        self._database, self._limits = database, limits
+        self._usage: dict[str, tuple[int, int]] = {}
+
+    def take(self, app: str, drafts: Sequence[MessageDraft]) -> str:
+        """Count the messages; return why there is no room for them, or an empty string."""
+        limits = self._limits
+        if not limits.messages_max and not limits.bytes_max:
+            return ""
+        messages, size = self._usage.get(app) or usage(self._database, app)
+        then = messages + len(drafts), size + size_of(drafts)
+        full = _why_full(app, *then, limits)
+        self._usage[app] = (messages, size) if full else then
+        return full
+
+
+def _why_full(app: str, messages: int, size_bytes: int, limits: ApplicationLimits, times: int = 1) -> str:
+    """Return why an application may not keep so much, or an empty string; limits are multiplied by `times`."""
+    if limits.messages_max and messages > limits.messages_max * times:
+        return f"application {app} is full: its limit is {limits.messages_max} messages"
+    if limits.bytes_max and size_bytes > limits.bytes_max * times:
+        return f"application {app} is full: its limit is {limits.bytes_max} bytes"
+    return ""
 
 
 def size_of(drafts: Sequence[MessageDraft], key: str = "") -> int:

@@ -14,7 +14,7 @@ import msgspec
 
 from headgate.queue.messages import queues
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord
+from headgate.queue.messages.records import MessageDraft, NoQueue, QueueRecord, fitting
 from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.partitions import QueuePartition
 
@@ -177,8 +177,13 @@ def _look_again(database: Database, queue_partition: tuple[int, int], now_ms: in
 
 
 def delayed(database: Database, queue: int, partition: int, limit: int) -> list[Delayed]:
-    """Return the first messages of one partition, in the order in which they are delivered."""
-    sql = f"select id, ticks, due_ms, body, held from later where {_PLACE} order by {ORDER} limit ?"
+    """Return the first messages of one partition, in the order in which they are delivered. There may be fewer than
+    `limit` if bodies are large."""
+    some = f"from later where {_PLACE} order by {ORDER} limit ?"
+    limit = fitting(
+        size for (size,) in database.execute(f"select octet_length(body) {some}", (queue, partition, limit))
+    )
+    sql = f"select id, ticks, due_ms, body, held {some}"
     return [
         Delayed(id, unix_text(ticks), seconds(due_ms), body, partition, bool(held))
         for id, ticks, due_ms, body, held in database.execute(sql, (queue, partition, limit))

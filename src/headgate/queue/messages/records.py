@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from headgate.base.errors import HeadgateError
@@ -17,7 +19,8 @@ BATCH_MAX = 10_000
 READ_MAX = 1_000
 """Limit on the messages of one partition that one request reads."""
 READ_MAX_CHARS = 4_000_000
-"""Characters of bodies after which a page of messages ends; it has at least one message."""
+"""Characters of bodies after which a page of messages ends; it has at least one message. Bytes are counted, because
+they are known without reading the bodies."""
 PUT_MAX_CHARS = 16_000_000
 """Limit on the characters of bodies that one request writes to several ids."""
 KEY_MAX_CHARS = 200
@@ -130,6 +133,16 @@ class QueueRecord(msgspec.Struct, frozen=True):
     def id_of(self, partition: int, ticks: int, node: int) -> str:
         """Return a message id that is unique in its partition and, in a queue with priorities, in its strand."""
         return make_id(ticks, partition if self.priorities > 1 else 0, node)
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """Return how many of the first bodies, of these sizes, fill a page."""
+    count = total = 0
+    for size in sizes:
+        if total >= READ_MAX_CHARS:
+            break
+        count, total = count + 1, total + size
+    return count
 
 
 def wrong_with_body(body: str, most_bytes: int = BODY_MAX_BYTES) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from headgate.config.cron import BadTime, next_in, schedule
 from headgate.queue.messages import queues
+from headgate.queue.messages.bounds import UNLIMITED, ApplicationLimits, ApplicationRoom
 from headgate.queue.messages.database import Database, Row
 from headgate.queue.messages.holders import LeaseMoment
 from headgate.queue.messages.later import seconds
@@ -22,6 +23,8 @@ from headgate.queueing.partitions import QueuePartition, priority_named
 
 SCHEDULES_MAX = 1_000
 """Limit on the schedules of one queue."""
+TOGETHER_MAX_BYTES = 4_000_000
+"""Limit on the bytes of the messages of one queue's schedules, which are listed together."""
 TOGETHER_MAX = 50
 """Schedules handled in one transaction."""
 EACH_MAX = 10
@@ -88,6 +91,12 @@ def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms
         (count,) = database.execute("select count(*) from schedule where queue = ?", (queue.id,))[0]
         if count >= SCHEDULES_MAX:
             raise InvalidPost({"name": f"a queue has at most {SCHEDULES_MAX} schedules"})
+    others = "select coalesce(sum(octet_length(body)), 0) from schedule where queue = ? and name <> ?"
+    (size,) = database.execute(others, (queue.id, wanted.name))[0]
+    if size + len(wanted.body.encode()) > TOGETHER_MAX_BYTES:
+        raise InvalidPost(
+            {"body": f"the messages of a queue's schedules have at most {TOGETHER_MAX_BYTES} bytes together"}
+        )
     first_ms = _next_ms(wanted.cron, wanted.zone, now_ms)
     if known and known[0][:2] == (wanted.cron, wanted.zone):
         # A schedule that is stored again at every start of a program must not lose a time that is about to come.
@@ -135,9 +144,12 @@ def next_ms(database: Database) -> int | None:
     return found
 
 
-def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, QueuePartition]]:
+def post_due(
+    database: Database, moment: LeaseMoment, limits: ApplicationLimits = UNLIMITED
+) -> list[tuple[str, QueuePartition]]:
     """Post the messages that are due, a bounded number of them; return applications and partitions. Run it in a
     transaction of its own."""
+    room = ApplicationRoom(database, limits)
     due = database.execute(
         f"select queue, {_COLUMNS}, {_PRIORITY} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
         (moment.now_ms, TOGETHER_MAX),
@@ -158,17 +170,25 @@ def post_due(database: Database, moment: LeaseMoment) -> list[tuple[str, QueuePa
         # Removing a queue deletes its schedules, so after the update above the queue exists.
         (app, queue_name) = database.execute("select app, name from queue where id = ?", (queue,))[0]
         for at_ms in moments:
-            posts.append(MessagePost(app, queue_name, (_draft(row, at_ms),)))
+            draft = _draft(row, at_ms)
+            if full := room.take(app, [draft]):
+                _complain(database, queue, name, full)
+                break
+            posts.append(MessagePost(app, queue_name, (draft,)))
             of.append((queue, name))
     posted = list[tuple[str, QueuePartition]]()
     answers = post_group(database, posts, moment.now_ns, moment.node, moment.chance)
     for post, (queue, name), answer in zip(posts, of, answers, strict=True):
         if isinstance(answer, Exception):
-            sql = "update schedule set trouble = ? where queue = ? and name = ?"
-            database.execute(sql, (str(answer)[:500], queue, name))
+            _complain(database, queue, name, str(answer))
         else:
             posted += [(post.app, QueuePartition(post.queue, one.partition)) for one in answer[0]]
     return posted
+
+
+def _complain(database: Database, queue: int, name: str, problem: str) -> None:
+    """Store why a message was not posted."""
+    database.execute("update schedule set trouble = ? where queue = ? and name = ?", (problem[:500], queue, name))
 
 
 def _draft(row: Row, at_ms: int) -> MessageDraft:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from headgate.ports.messages import PartitionBacklog
 from headgate.queue.messages import later, queues
 from headgate.queue.messages.database import Database, Row
-from headgate.queue.messages.records import COUNT_MAX, READ_MAX_CHARS, InvalidPost, QueueRecord, StoredMessage
+from headgate.queue.messages.records import COUNT_MAX, READ_MAX_CHARS, InvalidPost, QueueRecord, StoredMessage, fitting
 from headgate.queueing.ids import TICKS_A_SECOND, Position, ticks_of, ticks_of_unix_ns, unix_text
 
-FIRST = 16
-"""Messages read first, while their size is unknown."""
-
+FEW = 4
+"""Messages that are read without looking at their sizes first."""
 RETIRED_MAX_S = 30 * 86_400
 """Seconds for which the last ids of a removed queue are remembered; after that the clock has passed them."""
 AHEAD_MAX_S = 86_400
@@ -24,25 +23,14 @@ def read(
     database: Database, queue: int, partition: int, since: Position, limit: int, descending: bool, now_ms: int
 ) -> list[StoredMessage]:
     """Return messages from `since` on, including it. There may be fewer than `limit` if bodies are large."""
-    order, at = "desc" if descending else "asc", since
-    found, size_chars, compared = list[Row](), 0, "<=" if descending else ">="
-    while len(found) < limit and size_chars < READ_MAX_CHARS:
-        # The average size so far tells how many more fit: a thousand bodies of a megabyte each are never loaded
-        # together.
-        fitting = (READ_MAX_CHARS - size_chars) * len(found) // size_chars if found else FIRST
-        count = max(1, min(fitting, limit - len(found)))
-        rows = database.execute(
-            "select id, ticks, body, partition from message where queue = ? and partition = ?"
-            f" and (ticks, id) {compared} (?, ?) and expires_ms > ? order by ticks {order}, id {order} limit ?",
-            (queue, partition, at.ticks, at.id, now_ms, count),
-        )
-        found += rows
-        if len(rows) < count:
-            break
-        size_chars += sum(len(row[2]) for row in rows)
-        # The next piece begins behind the last row: `>=` becomes `>`, and `<=` becomes `<`.
-        at, compared = Position(rows[-1][1], rows[-1][0]), compared[0]
-    return _stored(found)
+    order, compared = ("desc", "<=") if descending else ("asc", ">=")
+    where = f"queue = ? and partition = ? and (ticks, id) {compared} (?, ?) and expires_ms > ?"
+    some = f"from message where {where} order by ticks {order}, id {order} limit ?"
+    place = (queue, partition, since.ticks, since.id, now_ms)
+    # Sizes are read without the bodies: a thousand bodies of a megabyte each are never loaded together.
+    if limit > FEW:
+        limit = fitting(size for (size,) in database.execute(f"select octet_length(body) {some}", (*place, limit)))
+    return _stored(database.execute(f"select id, ticks, body, partition {some}", (*place, limit))) if limit else []
 
 
 def read_ids(database: Database, queue: int, ids: Sequence[tuple[int, str]], now_ms: int) -> list[StoredMessage]:

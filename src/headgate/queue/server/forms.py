@@ -21,6 +21,9 @@ LIMIT_DEFAULT = 100
 PAGE_MAX_CHARS = records.READ_MAX_CHARS
 """Characters of bodies after which a page of several partitions ends."""
 WAIT_MAX_S = 60.0
+FORM_MAX_BYTES = 65_536
+PRINCIPLES_MAX_CHARS = 2_000
+"""Limit on the principals of a queue, which are read with its record at every request."""
 IDS_MAX = 1_000
 MOST_MAX = 9_999_999_999
 """Largest value of a limit on partitions."""
@@ -32,6 +35,8 @@ _ID = re.compile(r"(?:([0-9]{1,3}):)?([0-9a-f]{32})")
 
 def form(body: bytes) -> dict[str, str]:
     """Parse a form in which each name occurs once."""
+    if len(body) > FORM_MAX_BYTES:
+        raise records.InvalidPost({"body": f"a form may have at most {FORM_MAX_BYTES} bytes, not {len(body)}"})
     try:
         # Without the limit, one request of megabytes becomes millions of fields.
         found = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=100)
@@ -59,9 +64,15 @@ def whole_number(fields: Mapping[str, Any], name: str, low: int, high: int, defa
     if value is None or value == "":
         return default
     # Plain digits only: `int` also takes signs, underscores and the digits of other scripts.
-    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,10}", str(value)) or not low <= int(value) <= high:
-        raise records.InvalidPost({name: f"it must be a whole number from {low} to {high}, not {str(value)[:40]!r}"})
+    plain = type(value) in (int, str) and re.fullmatch(r"[0-9]{1,10}", str(value))
+    if not plain or not low <= int(str(value)) <= high:
+        raise records.InvalidPost({name: f"it must be a whole number from {low} to {high}, not {_quoted(value)}"})
     return int(value)
+
+
+def _quoted(value: object) -> str:
+    """Return the beginning of a value for an error, or its type: writing out a list of megabytes takes seconds."""
+    return f"a {type(value).__name__}" if isinstance(value, list | dict) else repr(str(value)[:40])
 
 
 def truth(fields: Mapping[str, str], name: str) -> bool:
@@ -129,7 +140,9 @@ def _principles(fields: Mapping[str, str], default: str) -> str:
     if "principles" not in fields:
         return default
     found = [part.strip() for part in fields["principles"].split(",") if part.strip()]
-    if any(not _PRINCIPLE.fullmatch(part) for part in found):
+    if len(fields["principles"]) > PRINCIPLES_MAX_CHARS:
+        raise records.InvalidPost({"principles": f"they may have at most {PRINCIPLES_MAX_CHARS} characters together"})
+    if any(not _PRINCIPLE.fullmatch(part) or not part.isprintable() for part in found):
         raise records.InvalidPost({"principles": "each is app:<name> or bid:<user>@<host>"})
     return ",".join(found)
 
@@ -210,10 +223,10 @@ def _priority(fields: Mapping[str, Any]) -> str:
     value = fields.get("priority")
     if value is None or value == "":
         return ""
-    priority = str(value).lower()
-    if isinstance(value, bool) or not isinstance(value, str | int) or not PRIORITY.fullmatch(priority):
+    priority = str(value).lower() if type(value) in (str, int) else ""
+    if not PRIORITY.fullmatch(priority):
         raise records.InvalidPost(
-            {"priority": f"it must be high, normal, low or a number from 1, not {str(value)[:40]!r}"}
+            {"priority": f"it must be high, normal, low or a number from 1, not {_quoted(value)}"}
         )
     if fields.get("partition") not in (None, ""):
         raise records.InvalidPost({"priority": "give either a priority or a partition, not both"})
@@ -247,23 +260,24 @@ def _due(fields: Mapping[str, Any], now_ms: int) -> DeliveryTime:
 def _hold(value: Any) -> bool:  # JSON, or the text of a header
     if value is None or isinstance(value, bool):
         return bool(value)
-    if str(value).lower() not in ("yes", "no", "true", "false"):
-        raise records.InvalidPost({"hold": f"it must be yes or no, not {str(value)[:40]!r}"})
-    return str(value).lower() in ("yes", "true")
+    word = value.lower() if isinstance(value, str) else ""
+    if word not in ("yes", "no", "true", "false"):
+        raise records.InvalidPost({"hold": f"it must be yes or no, not {_quoted(value)}"})
+    return word in ("yes", "true")
 
 
 def _delay_ms(value: Any) -> int:  # JSON, or the text of a header
     number = isinstance(value, int | float) and not isinstance(value, bool)
     # `float` would also take `nan`, `inf` and `1e9`.
     if not number and not (isinstance(value, str) and re.fullmatch(r"[0-9]{1,8}(\.[0-9]{1,9})?", value)):
-        raise records.InvalidPost({"delay": f"it must be seconds, such as 90 or 0.5, not {str(value)[:40]!r}"})
+        raise records.InvalidPost({"delay": f"it must be seconds, such as 90 or 0.5, not {_quoted(value)}"})
     if not 0 <= float(value) <= records.DELAY_MAX_S:
         raise records.InvalidPost({"delay": f"it must be between 0 and {records.DELAY_MAX_S} seconds"})
     return round(float(value) * 1000)
 
 
 def _at_ms(value: Any, now_ms: int) -> int:  # JSON, or the text of a header
-    wanted = f"it must be seconds since 1970 or a time such as 2026-01-31T12:00:00Z, not {str(value)[:40]!r}"
+    wanted = f"it must be seconds since 1970 or a time such as 2026-01-31T12:00:00Z, not {_quoted(value)}"
     try:
         if isinstance(value, str) and not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", value):
             moment = datetime.fromisoformat(value)
