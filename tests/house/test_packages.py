@@ -47,6 +47,29 @@ def test_compose_files_run_commands_that_there_are_and_name_volumes_that_they_de
     assert set(kinds) == KINDS <= set(COMMANDS)
 
 
+def _fleet() -> dict[str, dict[str, Any]]:
+    """Return the services of the compose file of a fleet."""
+    services: dict[str, dict[str, Any]] = yaml.safe_load((CONTAINER / "compose-fleet.yaml").read_text())["services"]
+    return services
+
+
+def test_services_of_compose_files_start_again_with_their_machine() -> None:
+    """With `on-failure`, none of them does after a reboot."""
+    single = yaml.safe_load((CONTAINER / "compose.yaml").read_text())["services"]
+    assert {one["restart"] for one in (*single.values(), *_fleet().values())} == {"unless-stopped"}
+
+
+def test_a_new_container_keeps_the_state_of_the_former_one() -> None:
+    """Logs of builds and the operator's token are there; a volume without a name stays with the former container."""
+    mounted = {name: dict(volume.split(":")[:2] for volume in one["volumes"]) for name, one in _fleet().items()}
+    kept = {kind: {place: name for name, place in mounted[kind].items()}["/var/lib/headgate"] for kind in KINDS}
+    assert kept == {kind: kind for kind in KINDS}
+
+
+def test_the_etcd_of_the_compose_file_deletes_old_revisions() -> None:
+    assert "--auto-compaction-retention=" in _fleet()["etcd"]["command"]
+
+
 def test_the_chart_is_of_this_release() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
@@ -280,6 +303,33 @@ def test_pods_connect_only_where_the_values_say() -> None:
 def test_the_network_policy_can_be_left_out() -> None:
     objects = _rendered("fleet=true", "networkPolicy.enabled=false")
     assert not [one for one in objects if one["kind"] == "NetworkPolicy"]
+
+
+def _installed(tmp_path: Path, *words: str) -> list[str]:
+    """Run the script `postinst` as dpkg does on a machine with systemd, and return the commands that it runs."""
+    programs, log = tmp_path / "bin", tmp_path / "log"
+    programs.mkdir()
+    (tmp_path / "systemd").mkdir()
+    log.touch()
+    for name in ("getent", "useradd", "chown", "chmod", "systemctl"):
+        (programs / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
+        (programs / name).chmod(0o755)
+    text = (ROOT / "packaging/debian/postinst").read_text().replace("/run/systemd/system", str(tmp_path / "systemd"))
+    path = {"PATH": f"{programs}:/usr/bin:/bin"}
+    subprocess.run(["sh", "-c", text, "postinst", "configure", *words], check=True, env=path)
+    return log.read_text().splitlines()
+
+
+def test_a_new_package_closes_the_settings_and_starts_nothing(tmp_path: Path) -> None:
+    found = _installed(tmp_path, "")
+    assert "chmod 700 /etc/headgate" in found and not [one for one in found if "restart" in one]
+
+
+def test_an_upgraded_package_restarts_running_processes_and_keeps_permissions(tmp_path: Path) -> None:
+    """A process of the former version would load modules of the new one."""
+    found = _installed(tmp_path, "0.1.0")
+    assert found[-2:] == ["systemctl daemon-reload", "systemctl try-restart headgate@*.service"]
+    assert not [one for one in found if one.startswith(("chmod", "chown"))]
 
 
 @pytest.mark.parametrize("name", ["build", "postinst", "prerm", "try"])
