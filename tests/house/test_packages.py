@@ -32,7 +32,8 @@ def test_the_image_copies_existing_files_that_no_ignore_file_excludes() -> None:
     text = (CONTAINER / "Containerfile").read_text()
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+)$", text, re.MULTILINE) for word in line.split()[:-1]]
     included = set(re.findall(r"^!(\S+)$", (ROOT / ".containerignore").read_text(), re.MULTILINE))
-    assert copied and all((ROOT / path).exists() and path.split("/")[0] in included for path in copied)
+    assert copied and all((ROOT / path).exists() for path in copied)
+    assert all(any(Path(path).is_relative_to(one) for one in included) for path in copied)
 
 
 def test_compose_files_run_commands_that_there_are_and_name_volumes_that_they_declare() -> None:
@@ -45,6 +46,15 @@ def test_compose_files_run_commands_that_there_are_and_name_volumes_that_they_de
             if service["image"] == "headgate" and "command" in service:
                 kinds.append(service["command"].split()[0])
     assert set(kinds) == KINDS <= set(COMMANDS)
+
+
+def test_settings_of_the_compose_files_get_into_no_image_and_no_commit() -> None:
+    """They contain secrets, and are in a directory of the checkout."""
+    assert all("./config:/etc/headgate:ro" in file.read_text() for file in CONTAINER.glob("compose*.yaml"))
+    place = (CONTAINER / "config").relative_to(ROOT)
+    included = re.findall(r"^!(\S+)$", (ROOT / ".containerignore").read_text(), re.MULTILINE)
+    assert not any(place.is_relative_to(one) for one in included)
+    assert f"{place}/" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def _fleet() -> dict[str, dict[str, Any]]:
