@@ -76,6 +76,13 @@ def test_a_new_container_keeps_the_state_of_the_former_one() -> None:
     assert kept == {kind: kind for kind in KINDS}
 
 
+def test_containers_without_jobs_gain_no_rights_and_write_only_their_state() -> None:
+    for kind in KINDS - {"executor"}:
+        service = _fleet()[kind]
+        assert service["read_only"] and service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges"]
+
+
 def test_the_etcd_of_the_compose_file_deletes_old_revisions() -> None:
     assert "--auto-compaction-retention=" in _fleet()["etcd"]["command"]
 
