@@ -61,9 +61,12 @@ def test_the_recording_fits_the_output_of_a_run_on_one_screen_even_without_a_san
         if path.name != "bwrap" and not (tmp_path / "bin" / path.name).is_symlink():
             (tmp_path / "bin" / path.name).symlink_to(path)
     environment = {**os.environ, "PATH": str(tmp_path / "bin")}
+    (tmp_path / ".venv").symlink_to(Path(HEADGATE).parents[1])
     with open(tmp_path / "output", "w+") as out:
         streams = {"stdout": out, "stderr": out}
-        done = subprocess.run([HEADGATE, "demo"], cwd=tmp_path, env=environment, timeout=300, check=False, **streams)
+        done = subprocess.run(
+            [".venv/bin/headgate", "demo"], cwd=tmp_path, env=environment, timeout=300, check=False, **streams
+        )
     text = (tmp_path / "output").read_text()
     assert done.returncode == 0, text
     printed = [line for line in text.splitlines() if not line.startswith("WARNING")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from headgate.cli.init import command as init
 from headgate.cli.offline.freeze import command as freeze
 from headgate.cli.resources import connection_shapes, connections
 from headgate.cli.settings import read
-from headgate.testing.repositories import Repositories
+from headgate.testing.repositories import Repositories, run_git
 
 
 def run(*words: str | Path) -> Result:
@@ -95,6 +96,9 @@ def test_a_forge_may_be_below_another_site_or_without_tls_on_this_machine(
         (["--connect", "https://code.example.com", "a/./b"], "is not a valid name of a repository"),
         (["--connect", "https://code.example.com", "a/"], "is not a valid name of a repository"),
         (["--connect", "nowhere", "--driver", "github", "a"], "give a URL such as"),
+        (["--connect", "", "a"], "is not a URL"),
+        (["--connect", "github.com", "acme/api"], "is not a directory of this machine; a server has"),
+        (["--connect", "/nowhere", "--driver", "git", "a"], "is not a directory"),
     ],
 )
 def test_init_writes_nothing_if_a_repository_cannot_be_connected(
@@ -103,3 +107,38 @@ def test_init_writes_nothing_if_a_repository_cannot_be_connected(
     refused = run(*words, "--directory", tmp_path / "gate")
     assert isinstance(refused.exception, UserError) and message in str(refused.exception)
     assert not (tmp_path / "gate").exists()
+
+
+def test_directories_without_repositories_to_push_to_are_reported_before_anything_is_written(tmp_path: Path) -> None:
+    repositories = Repositories(tmp_path / "theirs")
+    repositories.create("api", {"test": "#!/bin/sh\n"})
+    run_git("init", "-q", str(repositories.hub / "clone"), at=tmp_path)
+    (repositories.hub / "notes").mkdir()
+    for name, message in (("clone", "has a work tree"), ("notes", "is not a git repository"), ("apy", "is not a git")):
+        refused = run("--connect", repositories.hub, "--directory", tmp_path / "gate", "api", name)
+        assert isinstance(refused.exception, UserError) and message in str(refused.exception)
+        assert f"{repositories.hub / name} " in str(refused.exception)
+    assert not (tmp_path / "gate").exists()
+
+
+def test_the_command_for_the_work_tree_makes_a_repository_that_can_be_connected(tmp_path: Path) -> None:
+    run_git("init", "-q", str(tmp_path / "my clones" / "api"), at=tmp_path)
+    refused = run("--connect", tmp_path / "my clones", "--directory", tmp_path / "gate", "api")
+    made = str(refused.exception).rpartition(": ")[2].replace("DIRECTORY", str(tmp_path / "bare"))
+    subprocess.run(made, shell=True, check=True)
+    assert run("--connect", tmp_path / "bare", "--directory", tmp_path / "gate", "api").exit_code == 0
+
+
+def test_the_next_steps_install_the_hook_in_repositories_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repositories = Repositories(tmp_path / "theirs")
+    repositories.create("team/api", {"test": "#!/bin/sh\n"})
+    hub = repositories.hub
+    (hub / "team" / "api").rename(hub / "team" / "api.git")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    made = run("--connect", Path("..") / hub.relative_to(tmp_path), "team/api")
+    assert f"\n  headgate hook install {hub}/team/api.git " in made.output
+    assert f"baseurl = {hub}\n" in Path("headgate.conf").read_text()
+    assert "hook install" not in run("--connect", "ssh://git@x", "--directory", tmp_path / "gate", "a").output

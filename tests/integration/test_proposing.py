@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,34 @@ def test_commits_that_cannot_be_proposed_are_reported(tree: Repositories) -> Non
     commit(tree, "…")
     assert "give the TOPIC" in says(propose)
     assert refs(tree) == {}
+
+
+def test_a_repository_without_branches_needs_a_first_commit(
+    tree: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_git("init", "-q", "--bare", str(tmp_path / "empty"), at=tmp_path)
+    run_git("clone", "-q", str(tmp_path / "empty"), str(tmp_path / "clone"), at=tmp_path)
+    monkeypatch.chdir(tmp_path / "clone")
+    run_git("commit", "-q", "--allow-empty", "-m", "Begin", at=Path())
+    assert "without Headgate: git push origin HEAD:refs/heads/stable" in says(propose, "--branch", "stable")
+    told = says(propose).rpartition(": ")[2]
+    subprocess.run(told, shell=True, check=True)
+    run_git("commit", "-q", "--allow-empty", "-m", "Go on", at=Path())
+    assert "Proposed the change go-on for master" in says(propose)
+
+
+def test_approving_fetches_one_commit_also_from_a_shallow_repository(
+    tree: Repositories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        commit(tree, "Go on", text=f"{_}\n")
+    run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=tree.work("code"))
+    run_git("clone", "-q", "--bare", "--depth", "1", f"file://{tree.hub}/code", str(tmp_path / "shallow"), at=tmp_path)
+    run_git("remote", "set-url", "origin", f"file://{tmp_path}/shallow", at=tree.work("code"))
+    head = commit(tree, "More", text="more\n")
+    says(propose, "more")
+    assert says(approve, "more") == f"Approved more of file://{tmp_path}/shallow: {head}\n"
+    assert run_git("rev-parse", "refs/approved/master/more", at=tmp_path / "shallow") == head
 
 
 def test_a_proposal_does_not_overwrite_one_that_was_pushed_meanwhile(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
@@ -204,6 +207,35 @@ def connected(url: str, names: Sequence[str], driver: str = "") -> ConnectedFile
         TENANTS.format(connection=forge.connection, projects=projects),
         {"zuul.yaml": pipelines.rstrip() + "\n" + jobs + CONFIGURATION, "jobs/test": TEST},
         [f"export {name}=…    # see docs/how-to/{forge.page}.md" for name in forge.variables],
+    )
+
+
+def local_directory(url: str) -> Path | None:
+    """Return the absolute path of a directory of this machine, or None for an address of a server. Raise UserError if
+    there is no such directory."""
+    # As for git, `host:path` is an address for ssh unless a slash precedes the colon.
+    if not url.strip() or url.startswith("-") or ":" in url.partition("/")[0]:
+        return None
+    path = Path(os.path.abspath(url))
+    if not path.is_dir():
+        raise UserError(
+            "--connect: this is not a directory of this machine; a server has an address such as https://git.example.com"
+        )
+    return path
+
+
+def bare_repository(directory: Path, name: str) -> Path:
+    """Return the repository with this name in the directory. Raise UserError if Headgate could not push to it."""
+    for path in (directory / name, directory / f"{name}.git"):
+        if (path / "HEAD").is_file() and (path / "objects").is_dir():
+            return path
+    path = directory / name
+    if not (path / ".git").exists():
+        raise UserError(f"--connect: {path} is not a git repository")
+    bare = shlex.join(["git", "clone", "--bare", str(path), f"DIRECTORY/{name}"])
+    raise UserError(
+        f"--connect: {path} has a work tree, and git refuses pushes to the branch that is checked out there; make a "
+        f"bare repository, and connect DIRECTORY: {bare}"
     )
 
 

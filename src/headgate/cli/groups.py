@@ -1,9 +1,12 @@
-"""Define groups of commands that import a command when it is used, and that suggest names for a misspelt one."""
+"""Define groups of commands that import a command when it is used and correct misspelt ones; name the program."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import os
+import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -12,8 +15,22 @@ import click
 
 from headgate.base.errors import MissingPackage, needing
 
+NAME = "headgate"
 SUMMARY_MAX_CHARS = 200
 """Length limit of a command's summary in the help of its group."""
+
+
+def own_command(*, elsewhere: bool = False) -> str:
+    """Return `headgate` if the shell finds this installation by that name, and otherwise its path as the user gave it,
+    quoted. With `elsewhere`, the path is also valid in other directories."""
+    # An installation in a directory outside of PATH, as `make demo` makes it, is started by its path.
+    typed = sys.argv[0]
+    if os.path.basename(typed) != NAME or os.sep not in typed or not os.path.exists(typed):
+        return NAME
+    found = shutil.which(NAME)
+    if found and os.path.samefile(typed, found):
+        return NAME
+    return shlex.quote(os.path.abspath(typed) if elsewhere else typed)
 
 
 class CommandGroup(click.Group):

@@ -19,7 +19,8 @@ import click
 from headgate.adapters.git.command import GitError, git
 from headgate.base.errors import UserError
 from headgate.base.private import closed_to_writers
-from headgate.cli.connected import FORGES, connected
+from headgate.cli.connected import FORGES, bare_repository, connected, local_directory
+from headgate.cli.groups import own_command
 from headgate.cli.hook import install_update
 from headgate.cli.identity.credentials import operator_token
 from headgate.cli.settings import read
@@ -60,11 +61,7 @@ def command(
             raise click.UsageError(
                 "--connect and --settings-only exclude each other: --connect always writes a repository"
             )
-        at = place or Path(".")
-        made = connected(_absolute(connect), words, driver or "")
-        texts = {SETTINGS[0]: made.settings, SETTINGS[1]: made.tenants}
-        _written(at, texts, {"config": made.config}, startable=not made.todo)
-        say(_connected_now(at, words, made.todo))
+        _connect(connect, driver, words, place or Path("."))
         return
     if driver or place:
         raise click.UsageError("--driver and --directory need --connect")
@@ -80,9 +77,16 @@ def command(
     say(_what_now(directory, settings_only))
 
 
-def _absolute(url: str) -> str:
-    """Return a local directory as an absolute path, and a URL unchanged."""
-    return str(Path(url).absolute()) if "://" not in url and Path(url).is_dir() else url
+def _connect(url: str, driver: str | None, names: Sequence[str], directory: Path) -> None:
+    """Write the files for existing repositories, and print the next steps. Raise UserError."""
+    local = local_directory(url) if driver in (None, "git") else None
+    made = connected(str(local or url), names, driver or "")
+    bare = [str(bare_repository(local, name)) for name in dict.fromkeys(names)] if local else []
+    texts = {SETTINGS[0]: made.settings, SETTINGS[1]: made.tenants}
+    _written(directory, texts, {"config": made.config}, startable=not made.todo)
+    # Without the hook, a push to refs/for/BRANCH would keep everybody from proposing changes for it.
+    hook = [f"{own_command(elsewhere=True)} hook install {shlex.join(bare)}    # rejects proposals with unusable names"]
+    say(_connected_now(directory, names, [*made.todo, *(hook if bare else [])]))
 
 
 def _texts(example: Traversable, name: str) -> dict[str, str]:
@@ -166,7 +170,10 @@ def _write(file: Path, text: str) -> None:
 
 def _connected_now(directory: Path, names: Sequence[str], todo: Sequence[str]) -> str:
     change_directory = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))}\n  "
-    steps = "\n  ".join([*todo, "headgate check     # reads the repositories, and reports errors", "headgate run"])
+    headgate = own_command(elsewhere=True)
+    steps = "\n  ".join(
+        [*todo, f"{headgate} check     # reads the repositories, and reports errors", f"{headgate} run"]
+    )
     config = shlex.quote(str(directory / "repositories" / "config"))
     return f"""\
 Wrote headgate.conf, tenants.yaml, and repositories/config, which defines the tests of {", ".join(names)}.
@@ -178,19 +185,20 @@ From then on, propose and approve changes of repositories/config, too: they land
 
 
 def _what_now(directory: Path, settings_only: bool) -> str:
+    headgate = own_command(elsewhere=True)
     change_directory = "" if directory == Path(".") else f"cd {shlex.quote(str(directory))} && "
     if settings_only:
         return (
             f"Wrote {directory / SETTINGS[0]} and {directory / SETTINGS[1]}.\n"
             "Put your repositories below baseurl, list them in tenants.yaml, then:\n"
-            f"  {change_directory}headgate check     # is the configuration valid?\n"
-            f"  {change_directory}headgate run"
+            f"  {change_directory}{headgate} check     # is the configuration valid?\n"
+            f"  {change_directory}{headgate} run"
         )
     return f"""\
 Wrote headgate.conf and tenants.yaml, and two repositories: repositories/config defines what is tested and when,
 repositories/hello is a project to try it with. Start Headgate:
 
-  {change_directory}headgate run
+  {change_directory}{headgate} run
 
 and in another terminal, in the same directory, propose a change and approve it, with git alone:
 
@@ -200,6 +208,6 @@ and in another terminal, in the same directory, propose a change and approve it,
   git push origin HEAD:refs/for/{BRANCH}/greet-the-world         # propose: Headgate checks the change
   git push origin HEAD:refs/approved/{BRANCH}/greet-the-world    # approve: Headgate tests it again, and lands it
 
-Watch it with `headgate status` or on the pages; then see the result:
+Watch it with `{headgate} status` or on the pages; then see the result:
 
   git fetch origin {BRANCH} refs/notes/headgate:refs/notes/headgate && git log --notes=headgate origin/{BRANCH}"""

@@ -83,11 +83,14 @@ class WorkTree:
         head = await self.says("ls-remote", "--symref", "--", self.remote, "HEAD", remote=True)
         named = re.match(r"ref: refs/heads/(\S+)\tHEAD$", head, re.MULTILINE)
         branch = given or (named[1] if named else "")
+        if branch and f"refs/heads/{branch}" in await self.refs(f"refs/heads/{branch}"):
+            return branch
+        if not await self.refs("refs/heads/*"):
+            first = shlex.join(["git", "push", self.remote, f"HEAD:refs/heads/{branch}" if branch else "HEAD"])
+            raise UserError(f"{self.remote} has no branches yet; push the first commit without Headgate: {first}")
         if not branch:
             raise UserError(f"{self.remote} has no default branch; name one with --branch")
-        if f"refs/heads/{branch}" not in await self.refs(f"refs/heads/{branch}"):
-            raise UserError(f"{self.remote} has no branch {branch!r}")
-        return branch
+        raise UserError(f"{self.remote} has no branch {branch!r}")
 
     async def topic(self, given: str, branch: str) -> str:
         """Return the given topic, or otherwise the name of the current branch, or words of the subject."""
@@ -349,7 +352,8 @@ async def _push(url: str, branch: str, topic: str, kind: str) -> tuple[str, bool
         repository = Path(name)
         try:
             await git("init", "-q", "--bare", name)
-            await git("fetch", "-q", "--", url, f"+{proposed}:{proposed}", at=repository, remote=True)
+            # One commit is enough to push its name, and a shallow repository on a server sends no more.
+            await git("fetch", "-q", "--depth", "1", "--", url, f"+{proposed}:{proposed}", at=repository, remote=True)
             commit = (await git("rev-parse", proposed, at=repository))[1].strip()
             _, output = await git("ls-remote", "--", url, ref, at=repository, remote=True)
             # A push of the same commit changes nothing on the server, so it would cause no event.

@@ -75,3 +75,10 @@ def test_footers_count_once_in_any_case_and_with_any_line_ends() -> None:
     )
     assert names().needs("\n".join(("Do it", "", *footers))) == ((f"{API}/master/one", f"{API}/master/two"), ())
     assert names().needs("Talks of Depends-On: code/api/master/one in a line") == ((), ())
+
+
+def test_a_repository_without_branches_cannot_have_proposals() -> None:
+    found = names()
+    found.saw(API, ["refs/for/master/one", "refs/tags/v1"])
+    assert "has no branches yet; push the first commit" in found.misfit(API, "master/one")
+    assert "names no existing branch" in found.misfit(LIB, "mastr/one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from headgate.base.errors import UserError
+from headgate.cli.groups import own_command
 from headgate.cli.main import COMMANDS, SECTIONS, group
 from headgate.cli.pages.exports import roff
 
@@ -110,6 +112,7 @@ QUICK = ("propose", "approve", "recheck", "hook", "enqueue", "promote", "close",
 @pytest.mark.parametrize("command", QUICK)
 def test_a_quick_command_loads_no_server_and_no_library_of_one(command: str) -> None:
     code = f"""import sys
+from headgate.cli.groups import own_command
 from headgate.cli.main import COMMANDS, group
 module, _ = COMMANDS[{command!r}][0].split(":")
 __import__(module)
@@ -164,3 +167,40 @@ def test_without_packages_of_extras_every_command_has_its_help_and_its_page(tmp_
     subprocess.run([sys.executable, "-c", code, "man", str(tmp_path)], check=True)
     assert (tmp_path / "headgate-inventory-machine.1").exists()
     assert "headgate[queues]" in (tmp_path / "headgate-queue.1").read_text()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """Return an installed command in a directory outside of PATH."""
+    path = tmp_path / "my venv" / "bin" / "headgate"
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_command_outside_of_the_path_is_named_by_its_path(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.chdir(program.parent.parent)
+    monkeypatch.setattr("sys.argv", ["bin/headgate", "demo"])
+    assert own_command() == "bin/headgate"
+    assert shlex.split(own_command(elsewhere=True)) == [str(program)]
+
+
+def test_another_installation_in_the_path_is_not_meant(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "headgate"
+    other.write_bytes(program.read_bytes())
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("sys.argv", [str(program)])
+    assert shlex.split(own_command()) == [str(program)]
+
+
+def test_in_the_path_the_name_is_enough(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "headgate").symlink_to(program)  # as pipx installs it
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for argv in (str(program), str(tmp_path / "headgate"), "headgate", "/usr/lib/headgate/__main__.py"):
+        monkeypatch.setattr("sys.argv", [argv])
+        assert own_command() == "headgate"

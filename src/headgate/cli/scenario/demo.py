@@ -21,6 +21,7 @@ import pygit2
 from headgate.adapters.git.command import check_git
 from headgate.base.errors import HeadgateError, UserError
 from headgate.base.tasks import end
+from headgate.cli.groups import own_command
 from headgate.cli.launch.components import add_everything
 from headgate.cli.launch.process import Process, process
 from headgate.cli.scenario import files, machines
@@ -157,7 +158,7 @@ async def _gate(
                 terminal.print(f"The pages stay at {system.context.pages.url}/ until you press Ctrl-C")
                 await running
             else:
-                terminal.print("Your turn: headgate demo --keep keeps the pages running; -v prints events.")
+                terminal.print(f"Your turn: {own_command()} demo --keep (the pages stay; -v prints events)")
         finally:
             # Stop the system before the scenario's result is read: its error, if any, must not leave processes behind.
             stop.set()

@@ -63,6 +63,8 @@ class Names:
                 "while this ref exists, nothing can be proposed below it; remove it (git push <url> :<this ref>) and "
                 f"push to {FOR}<branch>/<topic>"
             )
+        if not topic and not self._branches.get(project):
+            return "the repository has no branches yet; push the first commit to one, such as refs/heads/main"
         if not topic:
             return f"it names no existing branch; push to {FOR}<branch>/<topic>"
         if not name.isprintable():
