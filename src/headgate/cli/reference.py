@@ -37,7 +37,8 @@ _PROCESS = {
     "user": _needless("a process runs as the user that starts it"),
 }
 _TLS_OF_TRACES = _missing("traces are sent over HTTP; run a local collector that forwards them over TLS")
-_NO_CLOUD = _missing("machines are objects of the inventory: docs/how-to/use-the-inventory.md")
+_NO_CLOUD = _missing("Headgate makes no machines there; list them instead: docs/how-to/list-machines.md")
+_STATE = _instead("`[scheduler] state_dir`, which applies to every process of a machine")
 _STALLED_GIT = _needless("git operations that make no progress are stopped")
 _LOG_STREAM = _needless("the executor reads the output of commands through Ansible's connection")
 _NO_WINRM = _missing("machines are reached over ssh only; Windows includes an ssh server")
@@ -57,6 +58,7 @@ NOTES: dict[str, dict[str, OptionNote]] = {
     },
     "executor": {
         **_PROCESS,
+        "state_dir": _STATE,
         "git_dir": _instead("`[merger] git_dir`: all processes on a machine share one copy of each repository"),
         "git_timeout": _STALLED_GIT,
         "finger_port": _instead("`headgate fingergw`; executors do not serve finger themselves"),
@@ -84,14 +86,16 @@ NOTES: dict[str, dict[str, OptionNote]] = {
         "static_path": _needless("the pages are part of the program"),
         "static_cache_expiry": _needless("browsers revalidate each page"),
         "status_url": _instead("`root`: URLs in reports begin with it"),
+        "auth_log_file_requests": _needless("the pages request the logs of private tenants with the user's token"),
         "stats_url": _instead("a dashboard of your own for the metrics at /metrics"),
         "stats_type": _instead("a dashboard of your own for the metrics at /metrics"),
     },
     "launcher": {
         **_PROCESS,
-        "connection_filter": _NO_CLOUD,
-        "temp_dir": _NO_CLOUD,
-        "upload_limit": _NO_CLOUD,
+        "state_dir": _STATE,
+        "connection_filter": _missing("one launcher acts for all connections, and the others wait to take over"),
+        "temp_dir": _instead("`image_dir`"),
+        "upload_limit": _needless("the number of concurrent uploads to a connection is limited"),
     },
     "database": {
         "pool_recycle": _needless("Headgate reconnects when a connection is lost"),
