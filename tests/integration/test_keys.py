@@ -64,6 +64,13 @@ def error_of(done: Result) -> str:
     return str(done.exception)
 
 
+def test_a_state_directory_that_reading_creates_is_private(here):
+    conf = here / "headgate.conf"
+    conf.write_text(conf.read_text().replace("[scheduler]\n", "[scheduler]\nstate_dir = state\n"))
+    assert keys(here, "show").exit_code == 0
+    assert (here / "state").stat().st_mode & 0o777 == 0o700
+
+
 @pytest.mark.long
 def test_exported_keys_can_be_imported_elsewhere(here, tmp_path_factory):
     assert "Imported the keys of 1 projects" in keys(here, "import", str(EXPORTED)).output

@@ -17,7 +17,7 @@ from headgate.adapters.keys import rsa
 from headgate.adapters.keys.keystore import NO_PASSWORD, KeyStore
 from headgate.base.errors import UserError
 from headgate.base.files import bytes_of, text_of
-from headgate.base.private import private_replacement
+from headgate.base.private import private_directory, private_replacement
 from headgate.base.texts import line
 from headgate.cli.groups import CommandGroup
 from headgate.cli.identity.byhand import ManualAction, recorded
@@ -368,7 +368,7 @@ async def _backend(settings: Settings, *, write: bool) -> Backend:
     # SqliteReader works without the lock, which a running Headgate holds.
     if url.startswith("sqlite:///") and not write and Path(url.removeprefix("sqlite:///")).exists():
         return SqliteReader(url.removeprefix("sqlite:///"))
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    private_directory(settings.state_dir)
     try:
         return await open_store(settings)
     except UserError as error:
