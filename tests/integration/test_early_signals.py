@@ -1,14 +1,15 @@
-"""Test signals that arrive while a process still starts."""
+"""Test signals that arrive while a process still starts, and what remains of a start that fails."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 from pathlib import Path
 
 import pytest
 
-from headgate.cli.launch.process import Process
+from headgate.cli.launch.process import Process, process
 from headgate.cli.launch.run import run
 from headgate.cli.settings import Settings
 from headgate.testing.clock import DEADLINE_S
@@ -50,3 +51,13 @@ async def test_signals_during_the_start_are_handled_afterwards(tmp_path: Path) -
     async with asyncio.timeout(DEADLINE_S):
         await run(Settings(tmp_path / "headgate.conf", {"store": {"url": "memory:"}}), made)
     assert read == ["first", "again"]
+
+
+async def test_an_error_before_the_components_run_leaves_no_coroutine_that_nobody_awaits(tmp_path: Path) -> None:
+    hub = {"driver": "github", "api_token": "token"}
+    settings = Settings(tmp_path / "headgate.conf", {"scheduler": {"state_dir": "state"}}, connections={"hub": hub})
+    with pytest.raises(KeyError):
+        async with process(settings, asyncio.Event()) as started:
+            assert set(started.forges) == {"hub"}
+            raise KeyError
+    assert [inspect.getcoroutinestate(work) for work in started.servers] == [inspect.CORO_CLOSED]

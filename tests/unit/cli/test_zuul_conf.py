@@ -259,6 +259,25 @@ def test_the_page_says_what_differs(tmp_path: Path) -> None:
     assert not is_of_the_reference(Settings(tmp_path / "headgate.conf", {"web": {"port": "1"}}))
 
 
+@pytest.mark.parametrize(
+    ("text", "section", "extra"),
+    [
+        ("[tracing]\nenabled = yes\n", "tracing", "tracing"),
+        ("[database]\ndburi = postgresql://zuul@db/zuul\n", "database", "postgresql"),
+        ("[connection cloud]\ndriver = aws\n", "connection cloud", "inventory"),
+        ("[connection bus]\ndriver = mqtt\nserver = bus\n", "connection bus", "mqtt"),
+    ],
+)
+def test_the_page_names_extras_that_are_not_installed(
+    tmp_path: Path, text: str, section: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"[{section}]: this needs a library: pip install 'headgate[{extra}]'"
+    assert line not in page(settings(tmp_path, text)), "everything is installed here"
+    monkeypatch.setattr("headgate.cli.check.migration.find_spec", lambda name: None)
+    assert line in page(settings(tmp_path, text))
+    assert "needs a library" not in page(settings(tmp_path, "[tracing]\nenabled = no\n"))
+
+
 @pytest.mark.parametrize("driver", sorted(REFERENCE))
 def test_every_option_of_a_driver_is_taken_or_named(tmp_path: Path, driver: str) -> None:
     """Check that every option that a driver lacks is reported; a connection without a driver is an error where it is

@@ -8,11 +8,14 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from headgate.adapters.forges.registry import FORGES
+from headgate.adapters.nodes.clouds.registry import CLOUDS
 from headgate.cli.reference import INSTEAD, MISSING, NEEDLESS, OptionNote
-from headgate.cli.settings import OWN_NODE, Idle, Settings
+from headgate.cli.settings import FLAGS, OWN_NODE, Idle, Settings
 
 WIDTH = 120
 NAME = "zuul.conf"
+PACKAGES = {"inventory": "grpc", "mqtt": "aiomqtt", "postgresql": "psycopg", "tracing": "opentelemetry"}
+"""Extra -> a package that it installs."""
 HEADINGS = {
     MISSING: "Not supported",
     INSTEAD: "Replaced by something else",
@@ -96,17 +99,31 @@ def _differences(settings: Settings) -> Iterator[str]:
     if not values.get("web", {}).get("listen_address"):
         yield "[web] listen_address is not set: the pages listen on 127.0.0.1 only, not on every address"
     yield from _keys_and_history(settings)
+    for where, extra in _extras(settings):
+        # Look for the package without importing it: this page must not need it.
+        if find_spec(PACKAGES[extra]) is None:
+            yield f"[{where}]: this needs a library: pip install 'headgate[{extra}]'"
     for name, section in settings.connections.items():
         driver = section.get("driver") or "git"
         if driver == "git" and not section.get("poll_delay"):
             yield f"[connection {name}] poll_delay is not set: repositories are polled every 30 s, not every 2 hours"
-        # Look for the library without importing it: this page must not need it.
-        if driver == "mqtt" and find_spec("aiomqtt") is None:
-            yield f"[connection {name}]: this driver needs a library: pip install 'headgate[mqtt]'"
         if driver == "elasticsearch":
             yield f"[connection {name}]: documents have the fields of docs/how-to/send-reports.md, no job variables"
         if driver in FORGES and section.get("webhook_token"):
             yield f"[connection {name}]: webhooks go to /api/connection/{name}/payload, as before, and must be signed"
+
+
+def _extras(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the sections that need an extra, and its name."""
+    if FLAGS.get(settings.get("tracing", "enabled").lower()):
+        yield "tracing", "tracing"
+    if settings.get("database", "dburi").startswith("postgres"):
+        yield "database", "postgresql"
+    for name, section in settings.connections.items():
+        if section.get("driver") == "mqtt":
+            yield f"connection {name}", "mqtt"
+        if section.get("driver") in CLOUDS:
+            yield f"connection {name}", "inventory"
 
 
 def _keys_and_history(settings: Settings) -> Iterator[str]:

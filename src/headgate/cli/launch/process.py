@@ -230,6 +230,11 @@ class Process:
         self.members.append(member)
         self.works.append(member.serve(body, self.stop))
 
+    def discard(self) -> None:
+        """Close the tasks that an error kept from starting; Python would warn that nobody awaited them."""
+        for work in (*self.works, *self.servers):
+            work.close()
+
     async def run(self) -> None:
         """Run all components until `stop` is set, or until each of them received a request to stop."""
         done = asyncio.Event()
@@ -277,4 +282,6 @@ async def process(
             observers.append(traces(settings, shared.hostname, stack))
         pages, mirror = PageAddress(settings.get("web", "root").rstrip("/")), Mirror(store, Map().path)
         context = Context(store, mirror, now_ms, shared, pages=pages, observer=Everybody(observers))
-        yield Process(settings, context, backend, figures, stack, stop)
+        made = Process(settings, context, backend, figures, stack, stop)
+        stack.callback(made.discard)
+        yield made
