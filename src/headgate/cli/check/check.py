@@ -266,7 +266,9 @@ def _looked(
     found = {name: _refused(refused.errors, texts) for name, refused in landed.refused.items()}
     if landed.warnings:
         found[""] = _refused(landed.warnings, texts)
-    pipelines = pipelines_of(landed, complete=given.tenant is None)
+    # If tenants are missing, they may define a pipeline that seems unknown.
+    missing = given.tenant is not None or bool(landed.refused)
+    pipelines = None if missing else pipelines_of(tenants.values())
     having = [name for name, loaded in tenants.items() if _has(loaded, wanted)]
     for name in having or tenants:
         loaded = tenants[name]

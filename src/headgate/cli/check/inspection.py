@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headgate.cli.offline.parallel import spread
-from headgate.cli.offline.reader import LoadedTenant, LoadedTenants, RefusedTenant
+from headgate.cli.offline.reader import LoadedTenant, RefusedTenant
 from headgate.config.check import findings
 from headgate.config.check.uses import reached
 from headgate.config.explain.marks import Extent, extent
@@ -48,13 +48,9 @@ class TenantProblem(NamedTuple):
         return self.loaded.files.get(error.project, {}).get(error.branch, {}).get(error.path, "")
 
 
-def pipelines_of(found: LoadedTenants, *, complete: bool) -> frozenset[str] | None:
-    """Return the pipelines of all tenants, or None unless all tenants were selected (`complete`) and could be
-    loaded."""
-    # If tenants are missing, they may define a pipeline that seems unknown.
-    if not complete or found.refused:
-        return None
-    return frozenset(name for loaded in found.tenants.values() for name in loaded.layout.pipelines)
+def pipelines_of(tenants: Iterable[LoadedTenant]) -> frozenset[str]:
+    """Return the pipelines that the tenants define together."""
+    return frozenset(name for loaded in tenants for name in loaded.layout.pipelines)
 
 
 def findings_of(

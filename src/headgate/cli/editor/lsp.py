@@ -9,7 +9,6 @@ import click
 
 from headgate.adapters.git.command import GitError
 from headgate.base.errors import UserError, needing
-from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.editor.session import EditorSession
 from headgate.cli.offline.othertrees import trees_below as below
 from headgate.cli.offline.othertrees import work_trees_of
@@ -49,12 +48,12 @@ def _session(given: ReadingOptions, work_trees: tuple[str, ...]) -> tuple[Editor
     """Return the editor session and, if it can check only the syntax of files, the reason."""
     try:
         found = given.load()
-        pipelines = pipelines_of(found, complete=given.tenant is None)
-        return EditorSession(found.tenants, _trees(given, found, work_trees), pipelines), ""
+        complete = given.tenant is None and not found.refused
+        return EditorSession(found.tenants, _trees(given, found, work_trees), complete=complete), ""
     except ConfigErrors as refused:
-        return EditorSession({}, {}, None), "\n".join(error.render() for error in refused.errors)
+        return EditorSession({}, {}, complete=False), "\n".join(error.render() for error in refused.errors)
     except (UserError, GitError) as error:
-        return EditorSession({}, {}, None), str(error)
+        return EditorSession({}, {}, complete=False), str(error)
 
 
 def _trees(given: ReadingOptions, found: LoadedTenants, work_trees: tuple[str, ...]) -> dict[str, Path]:

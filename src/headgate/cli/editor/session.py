@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headgate.base.errors import UserError
+from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.offline.explain import chosen, shown
 from headgate.cli.offline.graphs import default_branch
 from headgate.cli.offline.reader import LoadedTenant
@@ -61,15 +62,14 @@ class _Tenant:
 
 
 class EditorSession:
-    """Hold the tenants, with the text in the editor overriding files. `trees` maps canonical names to work trees."""
+    """Hold the tenants, with the text in the editor overriding files. `trees` maps canonical names to work trees;
+    `complete` states that no tenant is missing."""
 
-    def __init__(
-        self, tenants: Mapping[str, LoadedTenant], trees: Mapping[str, Path], pipelines: frozenset[str] | None
-    ):
+    def __init__(self, tenants: Mapping[str, LoadedTenant], trees: Mapping[str, Path], *, complete: bool):
         self._tenants = {name: _Tenant(loaded) for name, loaded in tenants.items()}
         self._trees = {project: path.resolve() for project, path in trees.items()}
         self._roots = {path: project for project, path in self._trees.items()}
-        self._pipelines = pipelines
+        self._complete = complete
         self._alone: dict[Path, str] = {}
         """Texts of files that belong to no tenant."""
         for tenant in self._tenants.values():
@@ -108,7 +108,10 @@ class EditorSession:
                 new = tenant.loaded.with_files({file.project: {file.branch: {**had, file.path: text}}})
                 # Stale projects accumulate over several edits; only freezing removes them.
                 tenant.stale |= reached(tenant.loaded.layout, new.layout)
-                tenant.loaded, tenant.layout_findings = new, None
+                tenant.loaded = new
+                # Another tenant may name pipelines of this one.
+                for other in self._tenants.values():
+                    other.layout_findings = None
 
     def refresh(self, file: ProjectFile | None, *, everything: bool) -> Iterator[None]:
         """Freeze stale projects, one for each step of the iterator, beginning with the project of the file."""
@@ -150,7 +153,9 @@ class EditorSession:
     def _errors(self, tenant: _Tenant) -> Iterable[ConfigError]:
         yield from tenant.loaded.errors
         if tenant.layout_findings is None:
-            tenant.layout_findings = list(layout_findings(tenant.loaded.layout, self._pipelines))
+            # If tenants are missing, they may define a pipeline that seems unknown.
+            pipelines = pipelines_of(one.loaded for one in self._tenants.values()) if self._complete else None
+            tenant.layout_findings = list(layout_findings(tenant.loaded.layout, pipelines))
         yield from (finding.error for finding in tenant.layout_findings)
         yield from (finding.error for found in tenant.ended.values() for finding in found)
 

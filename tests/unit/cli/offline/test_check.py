@@ -12,7 +12,7 @@ from headgate.cli.offline.report import as_text
 from headgate.cli.terminal.say import unstyled
 from headgate.config.model import ConfigError
 
-from .conftest import TENANTS
+from .conftest import APP, OPS, TENANTS
 
 WRONG = """
 - job:
@@ -128,6 +128,18 @@ def test_unknown_tenants_and_missing_files_make_check_exit_with_2(offline):
     assert made.run("check", "--with", "nothing").exit_code == 2
     (made.root / "tenants.yaml").unlink()
     assert made.run("check").exit_code == 2
+
+
+def test_a_pipeline_that_only_the_work_tree_has_is_known(offline):
+    made = offline()
+    tree = made.write(
+        "../tree", {"zuul.yaml": f"{OPS}- pipeline: {{name: late, manager: independent, trigger: {{}}}}\n"}
+    )
+    made.write("../app", {"zuul.yaml": APP.replace("gate:", "late:")})
+    trees = ("--with", f"ops={tree}", "--with", f"app={made.root / 'app'}")
+    assert made.json("check", *trees)["acme"]["errors"] == []
+    (error,) = made.json("check", *trees[2:])["acme"]["errors"]
+    assert error["name"] == "Pipeline Not Found"
 
 
 def test_connections_of_any_ini_file_give_the_host_names(offline):

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli.check.inspection import pipelines_of
 from headgate.cli.editor.session import EditorSession
 from headgate.cli.offline.othertrees import trees_below
 from headgate.cli.offline.reader import ReadingOptions
 from headgate.testing.clock import DEADLINE_S
 
-from .conftest import APP
+from .conftest import APP, OPS
 
 TEMPLATE = """
 - project-template: {name: usual, check: {jobs: [unit]}}
@@ -31,7 +30,7 @@ def session(offline):
         made = offline(**texts)
         found = ReadingOptions(None, made.root / "tenants.yaml", made.repos, None).load()
         at = trees_below(found.tenants["acme"], made.repos)
-        return EditorSession(found.tenants, at, pipelines_of(found, complete=True)), made.repos / "hub/app/zuul.yaml"
+        return EditorSession(found.tenants, at, complete=True), made.repos / "hub/app/zuul.yaml"
 
     return make
 
@@ -53,6 +52,16 @@ def test_an_error_appears_while_typing_and_goes_when_it_is_fixed(session):
         (3, "job unit has nothing to run")
     ]
     made.write(path, APP)
+    assert problems_of(made, path) == []
+
+
+def test_a_new_pipeline_is_known_while_it_is_typed(session):
+    made, path = session()
+    made.write(path, APP.replace("gate:", "late:"))
+    assert [text.partition(":")[0] for _, _, text in problems_of(made, path)] == [
+        "there is no pipeline 'late' in any tenant"
+    ]
+    made.write(path.parents[1] / "ops/zuul.yaml", OPS.replace("name: gate", "name: late"))
     assert problems_of(made, path) == []
 
 
@@ -100,7 +109,7 @@ def test_words_that_mean_nothing_are_left_alone(session):
 
 
 def test_a_file_of_no_tenant_is_checked_for_its_form(tmp_path):
-    made, path = EditorSession({}, {}, None), tmp_path / ".zuul.yaml"
+    made, path = EditorSession({}, {}, complete=False), tmp_path / ".zuul.yaml"
     made.write(path, "- job: {name: a, rnu: x}\n")
     assert [one.extent[:2] for one in made.problems(path)[path]] == [(1, 18)]
     other = tmp_path / "playbook.yaml"
