@@ -121,7 +121,7 @@ async def test_a_second_writer_learns_who_has_the_file(tmp_path: Path) -> None:
     await (await SqliteBackend.open(tmp_path / "s")).close()
 
 
-async def test_others_read_while_it_runs_and_cannot_write(tmp_path: Path) -> None:
+async def test_other_processes_can_read_an_open_store_but_not_write_it(tmp_path: Path) -> None:
     backend = await SqliteBackend.open(tmp_path / "s")
     await backend.commit([], [Put("/a", b"1")])
     reader = SqliteReader(tmp_path / "s")

@@ -131,7 +131,7 @@ async def test_a_node_is_removed_by_its_tag_alone(ground: Ground, driver: Cloud,
 
 @pytest.mark.long
 @pytest.mark.parametrize("count", range(4))
-async def test_a_node_is_removed_however_far_it_is(
+async def test_a_node_is_removed_however_far_its_creation_has_got(
     ground: Ground, driver: Cloud, wanted: MachineSpec, count: int
 ) -> None:
     await gone(driver, wanted, await steps(driver, wanted, count))

@@ -318,7 +318,7 @@ async def test_a_root_with_keys_of_another_program_is_refused(etcd_server: Etcd)
 @pytest.mark.parametrize(
     ("mark", "message"), [('{"headgate": 99}', "newer Headgate"), ("garbage", "Headgate did not write")]
 )
-async def test_a_tree_of_another_format_is_left_alone(etcd_server: Etcd, mark: str, message: str) -> None:
+async def test_a_tree_of_another_format_is_not_changed(etcd_server: Etcd, mark: str, message: str) -> None:
     root = f"/{fresh()}"
     etcdctl([f"127.0.0.1:{etcd_server.port}"], "put", f"{root}~mark", mark)
     with pytest.raises(StoreError, match=message):

@@ -123,7 +123,7 @@ class Fenceless(EtcdCommits):
 
 
 @pytest.mark.long
-async def test_without_its_fence_it_would_not(
+async def test_without_the_fence_a_late_commit_would_take_effect(
     backend: EtcdBackend, recording: EtcdBackend, line: Proxy, hasty: None
 ) -> None:
     backend._commits = Fenceless(backend._link, backend._keys)

@@ -26,7 +26,9 @@ NAMES = {
 @pytest.mark.long
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("limit", [7, 100])
-async def test_pages_are_all_of_it(etcd_server: Etcd, kind: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_pages_together_contain_the_entire_directory(
+    etcd_server: Etcd, kind: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests: list[list[tuple[bytes, bytes]]] = []
     ask = EtcdLink.ask
 

@@ -64,7 +64,7 @@ def test_an_approval_lands(headgate: Headgate) -> None:
 
 
 @pytest.mark.long
-def test_changes_are_put_in_moved_and_taken_out(headgate: Headgate) -> None:
+def test_changes_are_enqueued_promoted_and_dequeued_by_hand(headgate: Headgate) -> None:
     def gate(verb: str, topic: str, project: str = "code/api", *more: str) -> CommandResult:
         words = (*GATE, "--project", project, "--reason", f"for {topic}", *more)
         return say(headgate, verb, "--url", headgate.url, *words, topic)

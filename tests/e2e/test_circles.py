@@ -73,7 +73,7 @@ def test_changes_that_need_each_other_land_although_a_server_refuses_and_the_gat
 
 
 @pytest.mark.long
-def test_a_part_that_landed_alone_is_an_alarm_until_somebody_says_that_it_is_dealt_with(headgate: Headgate) -> None:
+def test_a_partial_landing_is_an_alarm_until_somebody_confirms_that_it_is_solved(headgate: Headgate) -> None:
     """On the status page's feed, in the API and in a terminal, even if processes are killed meanwhile."""
     repositories = headgate.repositories
     allowed(headgate)

@@ -37,7 +37,7 @@ def lands(headgate: Headgate, topic: str) -> None:
 
 
 @pytest.mark.long
-def test_a_torn_configuration_changes_nothing_and_a_renamed_pipeline_leaves_nothing(headgate: Headgate) -> None:
+def test_a_broken_configuration_changes_nothing_and_a_renamed_pipeline_leaves_nothing(headgate: Headgate) -> None:
     wait_for("something is in force", lambda: headgate.get("/api/tenant/example/status")["pipelines"])
     commit = pushed(headgate, TORN)
     wait_for("the status says so", lambda: not_in_force(headgate))

@@ -26,7 +26,7 @@ SLEPT_S = 8.0
 """Time for which the jobs of changes that are tested one by one sleep."""
 
 
-def test_the_demo_tells_its_story_and_then_it_is_your_turn(tmp_path: Path) -> None:
+def test_the_demo_plays_its_story_and_then_prints_next_steps(tmp_path: Path) -> None:
     with running_demo(tmp_path, "git", "-v") as (running, output):
         text = output.read_text()
         story, _, rest = text.partition("\nYour turn:\n")
@@ -91,7 +91,7 @@ def normal(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.long
-def test_a_machine_is_burned_in_before_builds_are_given_it(tmp_path: Path) -> None:
+def test_a_machine_is_burned_in_before_builds_get_it(tmp_path: Path) -> None:
     command = [HEADGATE, "demo", "--story", "machines"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

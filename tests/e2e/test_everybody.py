@@ -94,7 +94,9 @@ def test_axe_finds_nothing_on_any_page(headgate: Headgate, page: Page) -> None:
 
 
 @pytest.mark.long
-def test_a_job_says_whether_it_is_slow_or_flaky_and_a_buildset_when_it_ran(headgate: Headgate, page: Page) -> None:
+def test_pages_show_whether_a_job_is_slow_or_flaky_and_when_builds_of_a_buildset_ran(
+    headgate: Headgate, page: Page
+) -> None:
     repositories = headgate.repositories
     for topic in ("one", "two", "three"):
         commit = repositories.propose("code/api", topic, {topic: "1\n"}, f"Try {topic}")

@@ -52,7 +52,7 @@ def keep(headgate: Headgate, every: list[Finished]) -> None:
 
 
 @pytest.mark.long
-def test_a_job_says_how_flaky_it_is_day_by_day(headgate: Headgate, page: Page) -> None:
+def test_the_page_of_a_job_shows_how_flaky_it_is_day_by_day(headgate: Headgate, page: Page) -> None:
     today_s = int(time.time()) // DAY_S * DAY_S
     if time.time() - today_s > DAY_S - ENDING_S:
         pytest.skip("the day may end while this runs, and the page then begins another bar")
@@ -198,7 +198,7 @@ def test_charts_mark_periods_that_were_not_counted(headgate: Headgate, page: Pag
 @pytest.mark.sampled
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed: `make tests/node/node_modules`")
 @pytest.mark.parametrize("size", SIZES)
-def test_everybody_can_read_it(headgate: Headgate, page: Page, size: str) -> None:
+def test_charts_of_flakiness_are_accessible(headgate: Headgate, page: Page, size: str) -> None:
     keep(headgate, a_month(int(time.time()) // DAY_S * DAY_S))
     viewport, scheme = SIZES[size]
     page.set_viewport_size(viewport)  # type: ignore[arg-type]  # width and height

@@ -101,7 +101,7 @@ for _ in $(seq 1800); do etcdctl get --prefix gsr/ --keys-only | tee keys; test 
 
 
 @pytest.mark.long
-def test_labels_of_a_tenant_and_a_job_that_wants_them(tmp_path: Path) -> None:
+def test_a_job_gets_machines_by_labels_of_its_tenant(tmp_path: Path) -> None:
     """They are checked together with the example of `headgate init`."""
     (tmp_path / "labels.yaml").write_text(block("# tenants.yaml"))
     (tmp_path / "job.yaml").write_text(block("# zuul.yaml"))

@@ -164,7 +164,7 @@ def test_tags_start_a_pipeline_whose_result_is_reported(headgate: Headgate) -> N
 
 
 @pytest.mark.long
-def test_refs_are_put_in_and_taken_out_by_hand(headgate: Headgate) -> None:
+def test_refs_are_enqueued_and_dequeued_by_hand(headgate: Headgate) -> None:
     repositories = headgate.repositories
     head = repositories.head(API)
     assert refs(headgate, "enqueue", "refs/heads/master", pipeline="post") == (

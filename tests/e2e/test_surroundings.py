@@ -66,7 +66,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, settings: s
 
 
 @pytest.mark.long
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         status, output = run(tmp_path, SETTINGS.replace("port = 0", f"port = {port}"))

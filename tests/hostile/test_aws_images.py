@@ -21,7 +21,7 @@ __all__ = ["clock", "file", "ground", "images"]
 
 @pytest.mark.long
 @pytest.mark.parametrize("method", ["snapshot", "image", "ebs-direct"])
-async def test_images_of_other_accounts_and_copies_are_neither_taken_nor_deleted(
+async def test_images_of_other_accounts_and_copies_are_neither_used_nor_deleted(
     ground: AwsImagesGround, images: AwsImages, file: Path, method: str
 ) -> None:
     """Another account shares images with our tags and name; somebody in ours copies one with its tags."""

@@ -120,7 +120,7 @@ def test_nothing_that_is_too_large_stops_the_others(arena: Arena) -> None:
 
 
 @pytest.mark.long
-def test_variables_that_come_to_gigabytes_fail_their_build_alone(arena: Arena) -> None:
+def test_variables_that_expand_to_gigabytes_fail_only_their_build(arena: Arena) -> None:
     own = "- job: {name: attack, run: jobs/unit, include-vars: [vars.yaml]}\n- project: {check: {jobs: [attack]}}\n"
     commit = arena.propose(ATTACKER, "variables", {"zuul.yaml": own, "vars.yaml": bomb("abcdefghijkl")})
     arena.neighbours_land()

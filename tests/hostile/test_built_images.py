@@ -174,7 +174,7 @@ BAD_ARCHIVES = {
 
 
 @pytest.mark.parametrize("name", BAD_ARCHIVES)
-def test_an_archive_that_becomes_more_than_it_is_never_gets_to_podman(tmp_path: Path, name: str) -> None:
+def test_an_archive_that_unpacks_to_more_than_its_size_never_reaches_podman(tmp_path: Path, name: str) -> None:
     content, why = BAD_ARCHIVES[name]
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(LaunchFailed, match=why):
@@ -182,7 +182,7 @@ def test_an_archive_that_becomes_more_than_it_is_never_gets_to_podman(tmp_path: 
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
-def test_an_archive_of_every_kind_of_file_that_a_system_has_is_taken(tmp_path: Path, format: int) -> None:
+def test_an_archive_with_every_kind_of_file_of_a_system_is_accepted(tmp_path: Path, format: int) -> None:
     long, content = "d" * 90 + "/" + "n" * (60 if format == tarfile.USTAR_FORMAT else 160), os.urandom(1500)
     with tarfile.open(tmp_path / "x", "w", format=format) as tar:
         for kind in (tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE):

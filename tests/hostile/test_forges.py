@@ -129,7 +129,7 @@ async def test_a_pull_request_moved_to_another_branch_after_its_test_does_not_la
 
 
 @pytest.mark.long
-async def test_no_number_of_remarks_hides_that_somebody_wants_changes(here: Ground) -> None:
+async def test_no_number_of_remarks_hides_a_request_for_changes(here: Ground) -> None:
     pull = opened(here)
     here.bob.review(pull, "CHANGES_REQUESTED", "Not like that")
     for _ in range(101):

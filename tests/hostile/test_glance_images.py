@@ -72,7 +72,7 @@ async def test_images_of_others_and_snapshots_of_machines_do_not_count_as_ours(
     assert set(theirs) <= set(glance.images)
 
 
-async def test_a_file_that_changes_while_it_waits_is_no_image(
+async def test_a_file_that_changes_while_it_waits_is_not_uploaded(
     images: GlanceImages, glance: Glance, tmp_path: Path
 ) -> None:
     file, one = tmp_path / "image", wanted(disk(b"debian"))

@@ -184,7 +184,7 @@ async def test_a_machine_that_cannot_be_deleted_does_not_prevent_deletion_of_oth
 
 
 @simulated_machines
-async def test_a_provider_that_two_tenants_have_differently_serves_each_as_it_says(
+async def test_a_provider_that_two_tenants_define_differently_serves_each_as_defined(
     simulated: SimulatedMachines,
 ) -> None:
     """Its section belongs to another project in each tenant: neither takes the other's machines, nor loses its own."""

@@ -125,7 +125,7 @@ async def test_a_landing_needs_the_approvals_at_the_server_and_removes_them(
     assert refs(bound) == {"refs/heads/master", "refs/notes/headgate", "refs/vetoes/eve/master/one"}
 
 
-async def test_an_approval_that_goes_during_the_push_stops_it(
+async def test_an_approval_withdrawn_during_the_push_stops_the_push(
     bound: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server itself refuses: the approval is withdrawn after Headgate's check, before the push arrives."""

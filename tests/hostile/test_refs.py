@@ -57,7 +57,7 @@ def wait_for_problem(arena: Arena, *words: str) -> str:
 
 
 @pytest.mark.long
-def test_topics_that_cannot_be_taken_are_named_and_dequeue_nothing(tmp_path: Path) -> None:
+def test_unusable_topics_are_listed_and_dequeue_nothing(tmp_path: Path) -> None:
     with Arena(tmp_path) as arena:
         work, head = arena.repositories.work(ATTACKER), arena.repositories.head(ATTACKER)
         waiting(arena)

@@ -58,7 +58,7 @@ def test_misbehaving_servers_delay_nobody(tmp_path: Path) -> None:
             assert arena.headgate.stop() == 0, arena.log
 
 
-async def test_a_command_that_does_not_end_ends_with_all_it_started(tmp_path: Path) -> None:
+async def test_a_command_that_does_not_end_is_killed_with_its_child_processes(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     alias = f"alias.slow=!sleep 300 & echo $! > {mark}; wait"
     with pytest.raises(GitTimeout, match="did not end within 1 s"):

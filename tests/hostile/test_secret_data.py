@@ -61,7 +61,7 @@ def encrypted(arena: Arena) -> list[str]:
 
 
 @pytest.mark.long
-def test_secret_data_is_for_those_that_depend_on_it_and_opens_no_other_secret(tmp_path: Path) -> None:
+def test_only_dependent_jobs_get_secret_data_and_it_decrypts_no_other_secret(tmp_path: Path) -> None:
     settings = "[keystore]\npassword = correct horse\n"
     others = {"config": {"play/hands.yaml": HANDS}}
     with Arena(tmp_path, config=GUARDED, others=others, settings=settings) as arena:

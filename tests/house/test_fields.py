@@ -39,7 +39,7 @@ def test_a_field_is_set_by_the_module_of_its_class() -> None:
     assert found.keys() == ELSEWHERE.keys(), found
 
 
-def test_a_class_whose_fields_change_has_few() -> None:
+def test_a_class_with_mutable_fields_has_few_of_them() -> None:
     """Settings are a frozen class of their own, and state belongs to the smallest class that needs it."""
     found = {kind for path in PRODUCT for kind, fields in facts(path).mutable if fields > FIELDS_MAX}
     assert found == WIDE

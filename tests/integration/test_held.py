@@ -91,9 +91,7 @@ async def test_a_broken_config_project_keeps_its_configuration_until_a_change_re
 
 
 @pytest.mark.long
-async def test_an_untrusted_project_is_mended_by_a_change_of_its_own(
-    tmp_path: Path, repositories: Repositories
-) -> None:
+async def test_an_untrusted_project_is_repaired_by_its_own_change(tmp_path: Path, repositories: Repositories) -> None:
     async with gate(tmp_path, repositories.hub, MemoryBackend(), TENANTS) as running:
         assert await lands(
             running, repositories, "code/api", "zero", {"zuul.yaml": OWN, "jobs/own": "#!/bin/sh\n"}

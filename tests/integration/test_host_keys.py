@@ -84,9 +84,7 @@ async def test_playbooks_verify_the_host_key_of_a_machine(
 
 
 @pytest.mark.long
-async def test_a_user_of_a_build_is_let_in_with_a_key_that_it_cannot_read(
-    tmp_path: Path, lab: Lab, ports: list[int]
-) -> None:
+async def test_a_build_logs_in_with_a_key_that_it_cannot_read(tmp_path: Path, lab: Lab, ports: list[int]) -> None:
     (tmp_path / "bench").mkdir()
     bench = Bench(tmp_path / "bench", "bwrap")
     hosts = {"one": {**lab.properties(ports[0]), HOST_KEY_VARIABLE: lab.host_key}}

@@ -159,7 +159,7 @@ async def test_a_killed_process_is_restarted_and_its_request_repeated(judge: Apa
     assert judge._running is not running
 
 
-async def test_nothing_is_left_of_it(judge: ApartJudge) -> None:
+async def test_no_fork_outlives_the_process_that_judges(judge: ApartJudge) -> None:
     made = layouts()
     slow = asyncio.ensure_future(judge.judged(made, request_for(made, LONG)))
     await judge.judged(made, request_for(made, jobs(1), project="lib"))

@@ -105,7 +105,7 @@ async def test_changes_that_need_each_other_are_a_circle_without_their_other_dep
     ] == []
 
 
-async def test_bad_questions_are_answered_in_words(client: httpx.AsyncClient, running: Gate) -> None:
+async def test_invalid_requests_are_answered_with_a_reason(client: httpx.AsyncClient, running: Gate) -> None:
     await running.looked_at("git.example/code/api")
     for params, status, words in (
         ({}, 400, "project and change"),

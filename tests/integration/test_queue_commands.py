@@ -156,7 +156,7 @@ async def test_a_queue_is_bounded_and_says_its_bounds(hands: tuple[QueueHarness,
     assert await output_of(config, "bound", "q", "--bytes", "0", "--age", "0") == "q: no limits\n"
 
 
-async def test_without_a_server_it_says_so(tmp_path: Path) -> None:
+async def test_commands_report_a_missing_server(tmp_path: Path) -> None:
     file = tmp_path / "worker.conf"
     file.write_text("[queuey]\nconnection = http://127.0.0.1:1/v1/sync/\n")
     result = await ask(str(file), "list")

@@ -208,7 +208,7 @@ async def test_a_message_that_was_not_finished_in_time_counts_as_begun(hands: Ha
     await hands.stop(follower)
 
 
-async def test_a_job_is_stopped_whose_lease_is_anothers_and_writes_nothing(hands: Hands) -> None:
+async def test_a_job_whose_lease_another_worker_has_taken_is_stopped_and_writes_nothing(hands: Hands) -> None:
     ended: list[str] = []
     begun = asyncio.Event()
 

@@ -114,7 +114,7 @@ async def test_invalid_priorities_are_refused_and_valid_ones_are_named(server: S
     assert (made["partitions"], made["priorities"]) == (2, 2)
 
 
-async def test_a_queue_without_priorities_is_as_it_ever_was_and_refuses_them(server: Server) -> None:
+async def test_a_queue_without_priorities_works_as_before_and_refuses_them(server: Server) -> None:
     made = await server.ask("POST", "", 201, data={"queue_name": "plain", "partitions": "2"})
     assert "priorities" not in made
     listed = (await server.ask("GET", "?details=true&offset=plain"))["queues"]

@@ -866,9 +866,7 @@ def process(message, context):
 
 
 @pytest.mark.long
-async def test_a_job_that_wants_more_memory_than_there_is_for_it_fails_alone(
-    board: MessageBoard, tmp_path: Path
-) -> None:
+async def test_only_the_job_that_exceeds_its_memory_fails(board: MessageBoard, tmp_path: Path) -> None:
     text = OLD_FILE.replace("wait_interval = 5", "memory_max_mb = 16000").replace("job_context = jobs:context\n", "")
     (tmp_path / "worker.conf").write_text(f"{text}\n[retry]\nattempts = 1\n")
     (tmp_path / "jobs.py").write_text(HUNGRY)

@@ -22,7 +22,7 @@ SEEDS = range(max(1, int(os.environ.get("SIM_SEEDS", "200")) // 150))
 
 
 @pytest.mark.long
-def test_machines_are_made_of_the_newest_good_image_and_nothing_that_was_uploaded_is_forgotten() -> None:
+def test_machines_are_made_from_the_newest_good_image_and_no_upload_is_forgotten() -> None:
     runs = [ImagingSimulation(seed) for seed in SEEDS]
     for run in runs:
         run.run()
@@ -80,7 +80,7 @@ def unchecked(labels: list[FlatLabel], map: Map, mirror: Mirror) -> list[At] | N
 
 
 @pytest.mark.mutant
-def test_a_launcher_that_does_not_check_the_upload_it_makes_machines_of_is_found() -> None:
+def test_the_simulation_detects_a_launcher_that_does_not_check_uploads_of_machines() -> None:
     def breaks(seed: int) -> bool:
         try:
             ImagingSimulation(seed, checks=unchecked).run()

@@ -43,7 +43,7 @@ def test_workers_survive_whatever_comes(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", REGRESSION_SEEDS)
-def test_a_defect_found_once_stays_mended(seed: int) -> None:
+def test_a_defect_found_earlier_does_not_return(seed: int) -> None:
     QueueSimulation(seed).run()
 
 

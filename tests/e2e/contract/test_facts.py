@@ -66,7 +66,7 @@ LOOKS = """
 
 
 @pytest.mark.long
-async def test_a_fact_that_contains_a_secret_is_for_playbooks_that_have_it(tmp_path: Path) -> None:
+async def test_a_fact_that_contains_a_secret_is_only_for_playbooks_that_have_the_secret(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())
     pre = with_secret(stage.book("pre.yaml", SECRET_FACT))

@@ -68,7 +68,7 @@ LISTS = """
 
 
 @pytest.mark.long
-async def test_a_key_that_a_playbook_with_secrets_adds_goes_when_it_has_ended(tmp_path: Path) -> None:
+async def test_a_key_that_a_playbook_with_secrets_adds_is_removed_when_it_has_ended(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())
     first = stage.book("first.yaml", ADDS.replace("of-secrets", "common"))

@@ -96,7 +96,7 @@ SAYS = """
 
 
 @pytest.mark.long
-async def test_no_secret_of_a_playbook_and_no_argument_of_a_task_is_in_it(tmp_path: Path) -> None:
+async def test_the_output_contains_no_secret_of_a_playbook_and_no_argument_of_a_task(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.opened(Keys())
     await stage.build(run=(with_secret(stage.book("play.yaml", SAYS)),))
@@ -119,7 +119,7 @@ BECOMES = """
 
 @pytest.mark.long
 @pytest.mark.sampled
-async def test_become_works_on_a_machine_and_says_why_it_does_not_here(stage: Stage) -> None:
+async def test_become_works_on_a_machine_and_gives_a_reason_where_it_does_not(stage: Stage) -> None:
     run = stage.book("become.yaml", BECOMES)
     if not stage.is_here:
         stage.as_this_user()

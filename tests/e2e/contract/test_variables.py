@@ -172,7 +172,7 @@ def test_a_machine_of_windows_or_a_switch_has_nothing_of_ssh() -> None:
     assert "ansible_remote_tmp" not in machines["win"] and os.sep in machines["net"]["ansible_remote_tmp"]
 
 
-def test_a_machine_that_is_made_says_whether_the_next_build_has_it_too() -> None:
+def test_variables_of_a_made_machine_say_whether_the_next_build_gets_it_too() -> None:
     made = {"nodepool": {"external_id": "i-1", "label": "small"}, "zuul_node": {"uuid": "u-1", "reuse": False}}
     other = {"nodepool": {"external_id": "u-2"}}
     hosts = {"made": {"ansible_host": "192.0.2.1", **made}, "other": {"ansible_host": "192.0.2.2", **other}}

@@ -106,7 +106,7 @@ def test_packages_of_the_operator_are_added_and_change_no_package_of_ansible(
 
 
 @pytest.mark.long
-def test_without_a_network_it_says_how_to_do_without(
+def test_without_a_network_the_error_describes_the_offline_installation(
     here: Environments, house: Wheelhouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     more = tmp_path / "packages.txt"
@@ -172,7 +172,7 @@ async def test_a_job_without_its_version_reports_the_command_to_run(tmp_path: Pa
 
 
 @pytest.mark.long
-async def test_an_executor_that_may_installs_it_once_for_all_that_wait_and_nothing_that_is_not_named(
+async def test_an_executor_that_may_install_a_requested_version_does_so_once_for_all_waiting_builds(
     tmp_path: Path, here: Environments, house: Wheelhouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")

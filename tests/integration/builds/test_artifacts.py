@@ -47,7 +47,7 @@ async def read(build: str, path: str) -> AsyncGenerator[bytes, None]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["none", "outside"])
-async def test_only_files_of_builds_that_it_is_given_are_read(tmp_path: Path, kind: str) -> None:
+async def test_a_build_reads_only_files_of_builds_that_it_was_given(tmp_path: Path, kind: str) -> None:
     bench = Bench(tmp_path, "bwrap", read_log=read, network=NetworkChoice(kind, kind))
     run = bench.script("run", f"cat > fetch.py <<'E'\n{FETCH}E\npython3 fetch.py")
     zuul = {"pipeline": "gate", "job": "job", "artifacts": ARTIFACTS}

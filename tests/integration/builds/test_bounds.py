@@ -60,7 +60,7 @@ async def test_without_control_groups_memory_and_processes_are_looked_at(tmp_pat
 
 @pytest.mark.long
 @pytest.mark.parametrize(("end", "result"), [("true", "SUCCESS"), ("false", "FAILURE"), ("sleep 600", "FAILURE")])
-async def test_a_build_says_that_it_could_not_start_all_it_wanted(tmp_path: Path, end: str, result: str) -> None:
+async def test_a_build_reports_that_it_could_not_start_all_its_processes(tmp_path: Path, end: str, result: str) -> None:
     bench = Bench(tmp_path, bounds=ProcessBounds(processes_max=40))
     if not bench.runner.limiter.groups.complete:
         pytest.skip("no control group can be made here")

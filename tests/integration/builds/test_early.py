@@ -67,7 +67,7 @@ async def test_a_sign_of_failure_is_found_although_the_log_is_full_and_the_line_
 
 
 @pytest.mark.long
-async def test_a_task_that_fails_is_a_sign_unless_something_rescues_it(tmp_path: Path) -> None:
+async def test_a_failed_task_makes_the_build_count_as_failing_unless_it_is_rescued(tmp_path: Path) -> None:
     bench, contact, go = Bench(tmp_path), Alone(), tmp_path / "go"
     outcome = await bench.start(contact=contact, run=(bench.script("good.yaml", ANSIBLE),))
     assert outcome.result == "SUCCESS" and not contact.failing.is_set(), bench.log

@@ -291,7 +291,7 @@ async def test_a_disk_too_full_for_the_repositories_is_reported(tmp_path: Path) 
     assert (await bench.build(run=playbooks)).result is None, "elsewhere there may be some"
 
 
-async def test_no_build_is_begun_where_there_is_no_space(tmp_path: Path, small_disk: Path) -> None:
+async def test_no_build_starts_without_free_space(tmp_path: Path, small_disk: Path) -> None:
     now_s = 1_000.0
     room = DiskRoom(lambda: (tmp_path, small_disk, tmp_path / "not yet"), now_s=lambda: now_s)
     assert f"{small_disk} is full" in room.refuses()

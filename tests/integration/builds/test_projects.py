@@ -77,7 +77,7 @@ async def test_a_job_with_reuse_receives_only_the_repositories_that_it_names(tmp
     ("checkout", "nodes", "files"),
     [(True, (), True), (False, (), False), ("auto", (), True), ("auto", (Node(("one",), "any"),), False)],
 )
-async def test_repositories_have_files_if_the_job_wants_them(
+async def test_files_are_checked_out_if_the_job_selects_them(
     tmp_path: Path, checkout: bool | str, nodes: tuple[Node, ...], files: bool
 ) -> None:
     bench = Bench(tmp_path)

@@ -30,7 +30,7 @@ async def test_the_rest_of_the_machine_is_not_visible(tmp_path: Path) -> None:
     assert "treasure" not in bench.log and "No such file or directory" in bench.log
 
 
-async def test_settings_open_it_for_those_that_are_trusted(tmp_path: Path) -> None:
+async def test_settings_open_paths_to_trusted_and_untrusted_jobs(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)  # the user of a build owns no files
@@ -68,5 +68,5 @@ def test_a_broken_bubblewrap_is_recognised(
         Sandbox("bwrap")
 
 
-def test_no_warning_is_given_if_no_sandbox_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+def test_there_is_no_warning_if_the_sandbox_is_turned_off(caplog: pytest.LogCaptureFixture) -> None:
     assert not Sandbox("none").usable and not caplog.records

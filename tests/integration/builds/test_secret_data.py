@@ -110,7 +110,7 @@ HANDED = {
 
 
 @pytest.mark.long
-async def test_those_that_depend_on_it_have_it_beneath_all_other_variables(tmp_path: Path) -> None:
+async def test_dependent_jobs_get_returned_secrets_with_the_lowest_precedence(tmp_path: Path) -> None:
     bench = Bench(tmp_path, "bwrap", keys=Keys(), keep_work_dir=True, variables={"site": "site"})
     bench.script("of_file.yaml", "of_file: file\n")
     live, careful = (bench.script(f"{word}.yaml", READS % {"word": word}) for word in ("live", "careful"))
@@ -129,7 +129,7 @@ async def test_those_that_depend_on_it_have_it_beneath_all_other_variables(tmp_p
     assert TOKEN.encode() not in left and b"| RAN" not in left
 
 
-async def test_a_job_that_pauses_hands_it_on_then(tmp_path: Path) -> None:
+async def test_a_job_that_pauses_passes_its_secret_data_on_when_it_pauses(tmp_path: Path) -> None:
     class Hears(Alone):
         async def pause(self, data: dict[str, Any], secret: Sealed | None = None) -> None:
             received.append((data, opened(secret)))

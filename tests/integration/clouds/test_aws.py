@@ -389,7 +389,9 @@ async def test_keys_are_requested_from_remote_servers_only_by_tls_and_missing_on
         ({"web_identity_token_file": "t"}, "needs role_arn"),
     ],
 )
-def test_a_connection_that_says_half_of_it_is_an_error(section: dict[str, str], message: str, tmp_path: Path) -> None:
+def test_incomplete_credentials_of_a_connection_are_an_error(
+    section: dict[str, str], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=message):
         connect(CloudDriverOptions("c", section, tmp_path))
 

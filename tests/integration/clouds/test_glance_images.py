@@ -154,7 +154,7 @@ async def test_refusals_of_glance_are_reported_in_its_words(images: GlanceImages
     assert not await images.withdraw(one, {}) and await images.withdraw(one, {}) and ours(glance) == []
 
 
-async def test_a_page_instead_of_an_error_is_a_no_as_well(
+async def test_a_page_instead_of_an_error_also_counts_as_a_refusal(
     ground: OpenStackGround, images: GlanceImages, file: Path
 ) -> None:
     ground.faults.always(answers(413, b"<html>too large</html>", {"content-type": "text/html"}), sends)

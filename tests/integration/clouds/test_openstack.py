@@ -116,7 +116,9 @@ async def test_a_floating_address_is_allocated_once_tagged_and_released(
 
 
 @pytest.mark.long
-async def test_no_address_is_lent_where_the_label_does_not_want_it(ground: OpenStackGround, driver: Machines) -> None:
+async def test_no_floating_address_is_allocated_if_the_label_disables_it(
+    ground: OpenStackGround, driver: Machines
+) -> None:
     ground.services.lends = True
     await made(driver, ground.wanted(node(), {"auto-floating-ip": False}))
     assert ground.services.floating == {}

@@ -145,7 +145,7 @@ async def test_changes_that_are_closed_updated_or_moved_at_the_last_moment_are_n
 
 
 @pytest.mark.long
-async def test_a_branch_that_moved_takes_nothing_and_it_is_tested_again(tmp_path: Path) -> None:
+async def test_nothing_is_pushed_to_a_branch_that_moved_and_the_change_is_tested_again(tmp_path: Path) -> None:
     async with town(tmp_path, lands="push") as here:
         pull = await held(here)
         here.board.push("code/api", {"past": "the gate\n"})

@@ -113,7 +113,7 @@ async def test_private_changes_are_not_shown_on_the_pages(venue: Hosted) -> None
         assert "secret plan" not in (await client.get(f"{venue.host.actions.root}/")).text
 
 
-async def test_its_settings_are_taken(venue: Hosted, tmp_path: Path) -> None:
+async def test_the_settings_of_each_venue_are_accepted(venue: Hosted, tmp_path: Path) -> None:
     settings = tmp_path / "headgate.conf"
     settings.write_text(files.SETTINGS + venue.settings)
     assert read(settings).connections[venue.host.connection]["driver"] == venue.host.actions.forge.lower()

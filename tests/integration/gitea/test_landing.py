@@ -165,7 +165,7 @@ async def test_a_merge_that_breaks_gitea_delays_nothing_else(here: Ground) -> No
     assert not pull.merged
 
 
-async def test_a_token_that_is_refused_makes_it_wait(here: Ground) -> None:
+async def test_a_landing_waits_while_the_token_is_refused(here: Ground) -> None:
     pull = opened(here)
     landing = as_tested(here, pull)
     here.hub.world.tokens[here.account.api_token].revoked = True

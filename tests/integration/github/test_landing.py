@@ -53,7 +53,7 @@ async def test_a_change_lands_as_it_was_tested(here: Ground, mode: str, parents:
         assert tip.message.startswith("A title (#1)\n\nA body")
 
 
-async def test_a_repeated_request_finds_it_landed(here: Ground) -> None:
+async def test_a_repeated_request_finds_the_change_landed(here: Ground) -> None:
     pull = opened(here)
     landing = as_tested(here, pull)
     first = await here.forge.land(*landing)

@@ -46,7 +46,7 @@ async def process(backend: MemoryBackend, here: Ground) -> AsyncIterator[SharedL
 
 
 @pytest.mark.long
-async def test_a_refusal_of_one_process_stops_the_others_that_ask_as_it_does(here: Ground) -> None:
+async def test_a_refusal_of_one_process_stops_other_processes_of_the_same_account(here: Ground) -> None:
     backend, pull, key = MemoryBackend(), opened(here), f"installation {here.installation.id}"
     away = here.hub.repository("far/away", {"a": "1\n"})
     here.hub.install(here.app, "far")

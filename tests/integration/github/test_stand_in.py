@@ -145,7 +145,7 @@ async def test_requests_that_the_description_does_not_allow_are_detected(ground:
     assert not wrong
 
 
-async def test_whether_it_can_be_merged_is_worked_out_later(ground: Ground) -> None:
+async def test_mergeability_is_computed_later(ground: Ground) -> None:
     pull = ground.ada.propose(ground.repository, "topic", {"a.txt": "2\n"})
     first, second = [(await ground.ask("GET", f"{ROCKET}/pulls/1")).json() for _ in range(2)]
     assert (first["mergeable"], first["mergeable_state"]) == (None, "unknown")

@@ -350,7 +350,7 @@ async def test_urls_of_changes_are_recognised(here: Ground) -> None:
 
 
 @pytest.mark.long
-async def test_a_check_that_somebody_wants_once_more(here: Ground) -> None:
+async def test_a_rerequested_check_causes_an_event(here: Ground) -> None:
     async with watched(here) as gate:
         pull = opened(here)
         await here.settled()

@@ -32,7 +32,9 @@ async def test_a_change_lands_as_it_was_tested_and_a_repeated_request_finds_it_l
 
 
 @pytest.mark.long
-async def test_one_commit_of_it_or_none_where_the_project_only_moves_forward(here: Ground) -> None:
+async def test_a_squashed_change_lands_as_one_commit_and_a_fast_forward_project_gets_the_tested_commit(
+    here: Ground,
+) -> None:
     one = opened(here)
     done = await here.forge.land(*as_tested(here, one, "squash-merge"))
     assert isinstance(done, MergeLanded) and not done.differs

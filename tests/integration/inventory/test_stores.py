@@ -74,7 +74,7 @@ async def backend(request: pytest.FixtureRequest) -> AsyncIterator[Backend]:
     await backend.close()
 
 
-async def test_of_those_who_want_one_name_one_gets_it(backend: Backend) -> None:
+async def test_of_concurrent_creations_with_one_name_one_succeeds(backend: Backend) -> None:
     async with a_world(backend) as world:
         other = world.another()
         async with running(other):

@@ -65,7 +65,7 @@ async def test_a_client_certificate_is_enough_as_a_file_or_within(site: FakeKube
         read([site.kubeconfig(**{"client-key": "client.key"})], "")
 
 
-async def test_a_server_whose_certificate_nobody_trusts_is_not_spoken_to(site: FakeKubernetesServer) -> None:
+async def test_a_server_with_an_untrusted_certificate_is_not_called(site: FakeKubernetesServer) -> None:
     stranger = Cluster(site.url, "x", KubernetesUser(token=site.cluster.admin))
     with pytest.raises(CloudUnavailable, match="certificate"):
         await listed(stranger)
@@ -144,7 +144,7 @@ def _env(until: str) -> list[Mapping[str, str]]:
         (["-c", f"print({json.dumps(json.dumps({'status': {}}))})"], "provides no token; client certificates"),
     ],
 )
-async def test_a_program_that_says_no_token_is_named_with_its_words(words: list[str], wrong: str) -> None:
+async def test_a_program_that_prints_no_token_is_named_with_its_output(words: list[str], wrong: str) -> None:
     cluster = Cluster("https://127.0.0.1:1", "x", KubernetesUser(plugin={"command": sys.executable, "args": words}))
     with pytest.raises(CloudUnavailable, match=wrong):
         await KubernetesCredentials(cluster).headers()

@@ -101,7 +101,7 @@ NEVER = {
 
 
 @pytest.mark.parametrize(("spec", "words"), NEVER.values(), ids=NEVER)
-async def test_a_pod_that_never_will_be_ends_with_the_clusters_words(
+async def test_a_pod_that_can_never_start_fails_with_the_clusters_message(
     driver: Kubernetes, spec: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(LaunchFailed, match=words):

@@ -103,7 +103,7 @@ async def test_answers_that_are_lost_or_never_come(here: Ground) -> None:
     assert await here.forge.land(*landing) == MergeLanded(tip_of(here))
 
 
-async def test_a_merge_that_is_taken_and_not_done_is_no_merge(here: Ground) -> None:
+async def test_a_merge_that_was_accepted_but_not_performed_does_not_count(here: Ground) -> None:
     """Pagure claims to have merged where it may not, and where its worker is down."""
     here.project.options["disable_non_fast-forward_merges"] = True
     pull = opened(here)

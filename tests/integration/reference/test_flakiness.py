@@ -58,7 +58,7 @@ async def test_ended_builds_are_in_the_last_slot_and_can_be_filtered(world: Worl
     assert sum(s["builds"] for s in slots) == sum(s["builds"] for s in every["slots"])
 
 
-async def test_the_time_ends_with_the_slot_in_which_it_is_to_end(world: World) -> None:
+async def test_the_period_ends_with_the_slot_of_its_end_time(world: World) -> None:
     for end, until in (
         ("2001-01-01T00:00:00", "2001-01-01T00:00:00"), ("2001-01-01T00:00:01", "2001-01-02T00:00:00"),
         ("2001-01-01T01:00:00%2B02:00", "2001-01-01T00:00:00"),

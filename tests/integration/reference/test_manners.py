@@ -21,7 +21,7 @@ DEQUEUE = f"{TENANT}/project/code/api/dequeue"
 BODY = {"pipeline": "gate", "change": "none"}
 
 
-async def test_an_error_is_json_for_programs_and_html_for_who_asks_for_it(world: World) -> None:
+async def test_an_error_is_json_for_programs_and_html_for_clients_that_accept_it(world: World) -> None:
     cases: tuple[tuple[str, str, int], ...] = (
         ("GET", "/api/nothing", 404),
         ("GET", "/api/tenant/nobody/status", 404),
@@ -122,7 +122,7 @@ async def test_an_unchanged_answer_is_not_sent_again(world: World) -> None:
         assert (await world.client.get(path, headers={"If-None-Match": 'W/"x"'})).status_code == 200
 
 
-async def test_answers_are_compressed_for_who_takes_it(world: World) -> None:
+async def test_answers_are_compressed_for_clients_that_accept_it(world: World) -> None:
     async def raw(accept: str) -> httpx.Response:
         request = world.client.build_request("GET", "/api", headers={"Accept-Encoding": accept})
         return await world.client.send(request, stream=True)

@@ -49,5 +49,5 @@ async def test_every_answer_has_the_shape_that_clients_expect(world: World) -> N
         ("x", "[s]", 1),
     ],
 )
-def test_the_notation_disagrees_where_it_should(value: object, notation: str, wrong: int) -> None:
+def test_the_notation_detects_wrong_shapes(value: object, notation: str, wrong: int) -> None:
     assert len(list(unlike(value, shape(notation), {}))) == wrong

@@ -136,7 +136,7 @@ async def test_a_landing_is_requested_again_while_the_forge_does_not_answer(erro
     assert hub.polls == 3 and answer.ok and answer.differs and not answer.commit
 
 
-async def test_its_refusals_are_reported_in_its_words() -> None:
+async def test_refusals_of_a_forge_are_reported_in_its_words() -> None:
     async with ground(Hub(lambda _: NotLanded("a review is missing"))) as found:
         await found.ask(landing())
         answer = await found.answered()

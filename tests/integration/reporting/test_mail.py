@@ -51,7 +51,7 @@ async def test_a_mail_contains_the_result_of_the_change() -> None:
     assert read(box, 2)["References"] == mail["References"], "what is told of one change is one thread"
 
 
-async def test_the_pipeline_says_to_whom_from_whom_and_the_subject() -> None:
+async def test_the_pipeline_sets_recipients_sender_and_subject() -> None:
     options = {
         "to": "b@example.org, c@example.org",
         "from": "Gate <g@example.org>",

@@ -172,7 +172,7 @@ async def test_an_unanswered_report_delays_only_its_own_change() -> None:
     assert found.taker.taken[-1] == "a1" and not found.aside
 
 
-async def test_a_report_put_off_for_a_day_and_one_that_raises_are_set_aside() -> None:
+async def test_a_report_postponed_for_a_day_and_one_that_raises_are_quarantined() -> None:
     async with ground() as found:
         found.taker.says = lambda one: ReportPutOff("full") if one.key == "a1" else RuntimeError("a defect")
         await found.report(of("a", "a1", at_ms=REPORT.at_ms - courier.PUT_OFF_MAX_MS - 2_000), of("b", "b1"))

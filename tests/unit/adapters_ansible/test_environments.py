@@ -64,7 +64,7 @@ def test_an_incomplete_environment_or_one_for_another_python_is_not_used(tmp_pat
     assert here.find("9") is None
 
 
-def test_an_earlier_list_of_packages_will_do_until_it_is_renewed(tmp_path: Path) -> None:
+def test_a_version_with_an_earlier_list_of_packages_is_used_until_it_is_renewed(tmp_path: Path) -> None:
     here = Environments(tmp_path)
     made(tmp_path / "9-0000", "9", "2.16.0", made_ms=1)
     newer = made(tmp_path / "9-1111", "9", "2.16.5", made_ms=2)

@@ -103,7 +103,7 @@ def test_a_deleted_vote_is_that_of_the_account_in_the_text_whoever_lost_or_gave_
 
 
 @pytest.mark.parametrize("whose", ["Carol <carol@example.org>", "Carol"])
-def test_a_vote_that_somebody_else_deletes_is_that_of_who_gave_it(whose: str) -> None:
+def test_a_vote_that_somebody_else_deletes_is_reported_with_its_voter(whose: str) -> None:
     own = GerritVote(username="bob", email="bob@example.org", value=2)
     given = GerritVote(username="carol", email="carol@example.org", value=2)
     was = now(info(votes=(own, given)))

@@ -63,7 +63,7 @@ async def test_a_few_branches_and_changes_go_without_a_doubt() -> None:
     assert not await Doubt().of(StaleListing({}), {}, {}, {"one": change_state("one")}), "an empty repository"
 
 
-def test_a_ref_that_cannot_be_read_is_as_it_was() -> None:
+def test_an_unreadable_ref_keeps_its_last_state() -> None:
     known = {"one": change_state("one", approved=ONE), "two": change_state("two")}
     unreadable = ("refs/for/master/one", "refs/approved/master/one", "refs/heads/b1", "refs/heads/new", "refs/x/y")
     refs, misfits = as_before(Listing({}, dict.fromkeys(unreadable, "broken")), HEADS, known)

@@ -102,7 +102,7 @@ def test_a_text_in_an_encoding_that_people_write_in_is_read_so() -> None:
         (b"Ada <ada@example.org> 1 0000", True),
     ],
 )
-def test_an_author_is_as_git_fsck_has_it(tmp_path: Path, who: bytes, is_flawed: bool) -> None:
+def test_an_author_is_valid_exactly_if_git_fsck_accepts_it(tmp_path: Path, who: bytes, is_flawed: bool) -> None:
     raw = b"tree " + EMPTY_TREE.encode() + b"\nauthor " + who + b"\ncommitter " + AUTHOR + b"\n\nx\n"
     assert bool(parts(raw).flaw) is is_flawed
     run_git("init", "-q", "--bare", at=tmp_path)

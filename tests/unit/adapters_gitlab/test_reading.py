@@ -192,5 +192,5 @@ def test_errors_in_a_section_are_reported(settings: dict[str, str], why: str) ->
         ({}, "none"),
     ],
 )
-def test_access_levels_in_the_words_of_all_forges(level: dict[str, object], permission: str) -> None:
+def test_access_levels_are_translated_to_common_permissions(level: dict[str, object], permission: str) -> None:
     assert word(level) == permission

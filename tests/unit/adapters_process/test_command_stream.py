@@ -28,7 +28,7 @@ def called_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", str(NOBODY))
 
 
-def test_a_command_of_the_user_who_follows_it_is_read_by_nobody_else(tmp_path: Path) -> None:
+def test_only_the_user_of_a_command_can_read_its_output(tmp_path: Path) -> None:
     assert made(tmp_path / "stream", "") == (0o600, os.geteuid())
 
 

@@ -85,6 +85,6 @@ def test_nothing_is_shown_of_a_build_that_passed() -> None:
     assert excerpt.text() == ""
 
 
-def test_no_line_is_long_or_steers_a_terminal() -> None:
+def test_no_line_of_an_excerpt_is_long_or_controls_a_terminal() -> None:
     (line,) = shown("ERROR: \x1b[31m\u202eevil\x07" + "x" * 5_000)
     assert len(line) < EXCERPT_LINE_MAX_CHARS + 40 and line.isprintable() and "\u202e" not in line

@@ -81,7 +81,7 @@ def test_values_with_a_special_meaning_to_ansible_become_text_or_are_omitted(tmp
     assert not {"vault", "date", "holds"} & again.keys() and "__ansible" not in file.read_text()
 
 
-def test_a_fact_that_contains_a_secret_goes_to_those_who_have_it(tmp_path: Path) -> None:
+def test_a_fact_that_contains_a_secret_reaches_only_playbooks_that_have_the_secret(tmp_path: Path) -> None:
     facts = FactCache()
     wrote = {"node": {"token": [f"x {SECRET}"], "tool": "x", SECRET: 1}}
     facts.learn(SITE, left(tmp_path / "f", **wrote), [SECRET])
@@ -147,7 +147,7 @@ def test_links_directories_and_facts_beyond_the_limits_are_not_accepted(
 
 
 @pytest.mark.parametrize("host", ["", "..", ".", "x" * 240])
-def test_a_file_that_is_named_like_no_host_stops_no_playbook_after_it(tmp_path: Path, host: str) -> None:
+def test_a_fact_file_with_an_invalid_name_does_not_stop_later_playbooks(tmp_path: Path, host: str) -> None:
     facts, place = FactCache(), left(tmp_path / "f")
     for name in (f"s1_{host}", "s123456789_one"):
         (place / name).write_text(newer({"a": 1}))

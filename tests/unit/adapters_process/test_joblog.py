@@ -48,7 +48,7 @@ def test_how_output_is_cut_into_pieces_does_not_matter(output: bytes, cuts: list
         st.sampled_from([b"\x1b", b"[", b"3", b"1", b"8", b";", b"m", b"J", b"x", b"\r", b"\n", b"]", b"\x07"])
     ).map(b"".join)
 )
-def test_nothing_that_is_written_can_steer_a_terminal_or_fake_a_line(output: bytes) -> None:
+def test_no_output_can_control_a_terminal_or_forge_a_line(output: bytes) -> None:
     lines = written([output]).split("\n")[:-1]
     assert len(lines) == len(output.removesuffix(b"\n").split(b"\n")) * bool(output)
     assert all(STAMP.match(line) for line in lines)
@@ -109,7 +109,7 @@ def test_a_secret_is_found_where_a_long_line_is_broken(tmp_path: Path, before: i
     assert b"horse" not in written and log.censor.found and written.count(b"y") == 2 * LINE_SIZE_MAX_BYTES
 
 
-def test_the_reason_of_a_failure_is_heard_when_the_log_is_full(tmp_path: Path) -> None:
+def test_the_reason_of_a_failure_is_reported_even_if_the_log_is_full(tmp_path: Path) -> None:
     log = JobLog(tmp_path / "log", size_max_bytes=500)
     for one in (log.censor, log.excerpt.censor):
         one.learn(["correct horse battery"])

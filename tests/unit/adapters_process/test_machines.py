@@ -16,7 +16,7 @@ BIG, SMALL = Nodeset("big", (Node(("one",), "big"),)), Nodeset("small", (Node(("
 TWO = Nodeset("two", (Node(("one", "other"), "small"),))
 
 
-async def test_the_first_nodeset_that_the_machines_can_serve_is_taken() -> None:
+async def test_the_first_nodeset_that_the_machines_can_serve_is_used() -> None:
     machines = ListedMachines((ListedMachine("m", ("small",)),))
     async with machines.take(BIG, TWO, SMALL) as taken:
         assert taken == (SMALL, {"one": {"ansible_host": "m"}}, ("m",))

@@ -21,7 +21,7 @@ DATA = st.dictionaries(
 
 
 @given(DATA, DATA)
-def test_new_data_wins_and_nothing_else_is_lost(old: dict[str, Any], new: dict[str, Any]) -> None:
+def test_new_data_takes_precedence_and_no_other_data_is_lost(old: dict[str, Any], new: dict[str, Any]) -> None:
     merged = merge(old, new)
     assert merge(merged, new) == merged and set(merged) == {*old, *new}
     assert all(merged[key] == value for key, value in new.items() if not isinstance(value, dict) or key not in old)

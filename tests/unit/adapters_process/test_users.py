@@ -55,7 +55,7 @@ def test_a_range_of_user_ids_is_parsed() -> None:
             Numbers.read(wrong)
 
 
-def test_the_largest_span_of_a_user_is_taken() -> None:
+def test_the_largest_range_of_subordinate_ids_of_a_user_is_used() -> None:
     lines = ["ann:100000:65536", "1000:300000:10", "ann:200000:100000", "bob:1:9", "", "# ann:1:1", "ann:x:1", "ann:5"]
     assert subordinate(lines, ["ann", "1000"]) == Numbers(200_000, 100_000)
     assert subordinate(lines, ["1000"]) == Numbers(300_000, 10)

@@ -146,7 +146,7 @@ async def test_random_histories_are_counted_right(history: SqlHistory) -> None:
     await random_histories_are_counted_right(history, range(share(30)))
 
 
-async def test_a_tree_counts_where_it_was_first_judged(history: SqlHistory) -> None:
+async def test_a_tree_counts_in_the_slot_of_its_first_result(history: SqlHistory) -> None:
     for n, (result, hour) in enumerate((("FAILURE", 1), ("SUCCESS", 3), ("FAILURE", 4))):
         at_s = hour * HOUR_S + 60
         await history.record(ended(f"s{n}", at_s, build(f"b{n}", result, 1, at_s), tree="t"))
@@ -174,7 +174,7 @@ async def test_parts_beyond_the_largest_are_counted_as_one(history: SqlHistory) 
     assert (rest.part, rest.builds, rest.trees) == (None, 5, 5)
 
 
-async def test_of_too_many_the_latest_are_counted_and_it_says_since_when(
+async def test_only_the_latest_of_too_many_buildsets_count_and_the_answer_says_from_when(
     history: SqlHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flakiness, "LOOKED_AT_MAX", 3)

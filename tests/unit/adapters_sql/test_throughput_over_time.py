@@ -141,7 +141,7 @@ async def test_random_histories_are_counted_right(history: SqlHistory) -> None:
     await random_throughput_is_counted_right(history, range(share(20)))
 
 
-async def test_of_too_many_the_latest_are_counted_and_it_says_since_when(
+async def test_only_the_latest_of_too_many_buildsets_count_and_the_answer_says_from_when(
     history: SqlHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flakiness, "LOOKED_AT_MAX", 3)

@@ -255,7 +255,7 @@ def test_a_path_is_no_name(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files that even root may not change")
-def test_files_that_may_not_be_changed_go_as_well(tmp_path: Path) -> None:
+def test_read_only_files_are_removed_too(tmp_path: Path) -> None:
     place = tmp_path / "build"
     place.mkdir()
     (place / "file").write_text("x")

@@ -39,6 +39,6 @@ def test_without_locks_no_owner_counts_as_dead(tmp_path: Path, caplog: pytest.Lo
 
 
 @pytest.mark.usefixtures("without_locks")
-def test_without_locks_the_logs_of_a_build_are_held_by_who_begins_it(tmp_path: Path) -> None:
+def test_without_locks_the_executor_that_starts_a_build_owns_its_logs(tmp_path: Path) -> None:
     assert LocalLogs(tmp_path).hold("build", new=True)
     assert not LocalLogs(tmp_path).hold("build")

@@ -22,7 +22,7 @@ async def flooding() -> Process:
     return process
 
 
-async def test_a_process_whose_output_nobody_reads_is_ended() -> None:
+async def test_a_process_whose_output_is_not_read_is_killed() -> None:
     process = await flooding()
     async with asyncio.timeout(DEADLINE_S):
         await put_down(process)

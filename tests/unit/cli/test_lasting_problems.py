@@ -206,7 +206,7 @@ def test_a_call_that_cannot_be_written_is_the_other_handlers_and_wakes_nobody(
     assert failed == [broken[0]] * 3 and not log.waiting
 
 
-def test_a_line_logged_while_another_is_written_is_logged_as_well(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_logged_while_another_is_written_is_not_lost(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """A finalizer may log at any moment."""
 
     def emit(record: logging.LogRecord) -> None:

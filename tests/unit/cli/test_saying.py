@@ -46,12 +46,12 @@ def test_text_without_tricks_is_itself(text: str) -> None:
     assert printed(text) == text
 
 
-def test_a_program_is_given_a_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_receives_text_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     pass_on(EVIL)
     assert capsys.readouterr().out == EVIL
 
 
-def test_where_people_read_it_a_text_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_on_a_terminal_has_no_control_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     out = StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal is
     monkeypatch.setattr("sys.stdout", out)

@@ -74,7 +74,7 @@ def test_styles_stay_with_their_pieces() -> None:
     assert [line.painted({"red"}) for line in both.wrapped(6)] == ["ok", "\x1b[31mbroken\x1b[0m"]
 
 
-def test_a_mark_without_a_character_marks_none_of_the_text_before() -> None:
+def test_a_combining_mark_without_a_character_does_not_affect_the_text_before() -> None:
     assert (Text("a") + Text("\u0301b")).plain == "a\u25cc\u0301b"
 
 
@@ -111,7 +111,7 @@ def test_one_huge_cell_does_not_widen_all_rows() -> None:
 
 @pytest.mark.heavy
 @given(st.lists(st.lists(ANYTHING, max_size=4), max_size=4), st.integers(1, 40), st.booleans())
-def test_no_line_is_wider_than_the_terminal_and_none_commands_it(rows: list[list[str]], width: int, crop: bool) -> None:
+def test_no_line_is_wider_than_the_terminal_or_controls_it(rows: list[list[str]], width: int, crop: bool) -> None:
     table = TextTable("one", "二", crop=crop)
     for row in rows:
         table.add_row(*row)
@@ -192,7 +192,7 @@ def test_a_live_drawing_keeps_printed_lines(steps: list[tuple[bool, list[str]]])
     assert screen.getvalue().endswith("\x1b[?25h")
 
 
-def test_a_screen_of_its_own_is_left_however_it_ends() -> None:
+def test_the_alternate_screen_is_left_however_the_drawing_ends() -> None:
     screen = Screen()
 
     def interrupted() -> None:

@@ -196,7 +196,7 @@ def settings(tmp_path: Path, text: str = FULL) -> Settings:
     return read(tmp_path / "zuul.conf", {})
 
 
-def test_every_option_of_the_file_is_taken_or_named(tmp_path: Path) -> None:
+def test_every_option_of_the_file_is_used_or_reported(tmp_path: Path) -> None:
     found = settings(tmp_path)
     output = page(found)
     section = ""
@@ -279,7 +279,7 @@ def test_the_page_names_extras_that_are_not_installed(
 
 
 @pytest.mark.parametrize("driver", sorted(REFERENCE))
-def test_every_option_of_a_driver_is_taken_or_named(tmp_path: Path, driver: str) -> None:
+def test_every_option_of_a_driver_is_used_or_reported(tmp_path: Path, driver: str) -> None:
     """Check that every option that a driver lacks is reported; a connection without a driver is an error where it is
     used."""
     section = {"driver": driver, **{name: kind.default or "x" for name, kind in REFERENCE[driver].items()}}
@@ -309,7 +309,7 @@ def test_options_that_only_other_forges_have_are_reported(tmp_path: Path, driver
     assert f"the driver {driver} has no such option" in page(read)
 
 
-def test_a_pagure_is_taken_over_as_it_is(tmp_path: Path) -> None:
+def test_settings_of_a_pagure_work_unchanged(tmp_path: Path) -> None:
     """Read one in Zuul's form: without a secret of webhooks, and with trusted addresses."""
     text = "driver = pagure\nserver = src.example.com\napi_token = x\nsource_whitelist = 10.0.0.1, 10.0.0.2\n"
     read = settings(tmp_path, f"[connection src]\n{text}")

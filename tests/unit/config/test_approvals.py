@@ -40,7 +40,7 @@ def test_a_bound_server_allows_requirements_about_people(require: str) -> None:
 
 
 @pytest.mark.parametrize(("key", "require"), [("require", "{approvals: {count: 1}}"), ("reject", "{veto: true}")])
-def test_where_nothing_binds_names_it_is_refused_in_words(key: str, require: str) -> None:
+def test_a_pipeline_that_requires_names_is_refused_with_a_reason_if_names_are_not_bound(key: str, require: str) -> None:
     requirement, (wrong, *_) = parsed_requirement(require, bound=False, key=key)
     assert requirement == {}
     assert (

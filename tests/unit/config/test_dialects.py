@@ -630,7 +630,7 @@ def test_votes_and_labels_that_the_pipeline_sets_are_not_required_again_either()
     assert unmet(labels, {"label": ["gate"]}, seen(ours=frozenset({"gate"})))
 
 
-def test_the_age_of_a_vote_counts_when_it_comes_in_alone() -> None:
+def test_the_age_of_a_vote_counts_only_when_the_change_enters() -> None:
     wanted = {"approval": [{"newer-than": "1h", "Code-Review": 2}]}
     old = (vote("Code-Review", "2", hours=48),)
     assert unmet(DIALECTS["gerrit"].require, wanted, seen(votes=old))

@@ -89,7 +89,7 @@ def test_a_provider_combines_its_sections_and_the_nearest_takes_precedence() -> 
     assert main.settings == {"region": "us-west-1", "object-storage": {"bucket-name": "a"}}
 
 
-def test_labels_have_their_own_words_then_their_definition_then_defaults() -> None:
+def test_keys_of_a_label_come_from_its_entry_then_its_definition_then_the_defaults() -> None:
     main = providers(SITE)["git%2Fops/main"]
     deb, fed = main.labels
     assert (deb.name, deb.min_ready, deb.max_nodes) == ("deb-small", 2, 5)

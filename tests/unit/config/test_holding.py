@@ -52,7 +52,7 @@ def test_errors_in_new_stanzas_and_deliberate_removals_hold_nothing_back(text: s
     assert back({"lib": text}, had) == []
 
 
-def test_a_torn_pipeline_is_held() -> None:
+def test_a_broken_pipeline_is_held_back() -> None:
     assert back({"ops": BASE.replace("manager: dependent", "manager: [dep")}) == ["ops@master"]
     assert back({"ops": BASE.replace("manager: dependent", "manager: nobody")}) == ["ops@master"]
 
@@ -79,7 +79,7 @@ def test_of_many_branches_those_that_are_wrong_are_found() -> None:
 
 
 @pytest.mark.heavy
-def test_where_all_of_very_many_are_wrong_it_comes_to_an_end() -> None:
+def test_the_search_ends_even_if_very_many_branches_are_all_wrong() -> None:
     had = {f"lib@b{n:03d}": f"- job: {{name: j{n}, run: r.yaml}}\n" for n in range(2 * LOOKS_MAX)}
     assert len(back(dict.fromkeys(had, "- job: ["), had)) == len(had)
 

@@ -34,7 +34,7 @@ def found_at(steps: dict[str, Any], path: str) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_attribute_is_explained_as_it_is(case: dict[str, Any]) -> None:
+def test_every_attribute_is_explained_with_its_actual_value(case: dict[str, Any]) -> None:
     made = layout(case["says"], case.get("tenants", TENANTS))
     for project in made.tenant.projects:
         for pipeline in made.pipelines:

@@ -111,7 +111,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
         ("*/30 * * * *", "2026-10-25 00:15", ["10-25 00:30", "10-25 01:00", "10-25 01:30", "10-25 02:00"]),
     ],
 )
-def test_a_zone_whose_clocks_are_put(text: str, after: str, moments: list[str]) -> None:
+def test_schedules_follow_changes_of_the_clocks_in_a_zone(text: str, after: str, moments: list[str]) -> None:
     moment: datetime | None = datetime.fromisoformat(f"{after}:00+00:00")
     for wanted in moments:
         assert moment is not None

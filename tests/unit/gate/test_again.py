@@ -124,7 +124,7 @@ def test_results_from_before_the_pipeline_reused_builds_are_run_again() -> None:
     assert again(play) == ["lint", "unit"]
 
 
-def test_jobs_wait_while_it_is_looked_up_and_not_while_it_cannot_be() -> None:
+def test_jobs_wait_for_the_lookup_of_earlier_results_but_not_for_an_unavailable_history() -> None:
     play = failed_once()
     past, play.past = play.past, None
     assert again(play) == []
@@ -274,7 +274,7 @@ def test_artifacts_are_available_to_changes_behind() -> None:
     assert "- lint http://l : SUCCESS (not run again" in play.messages["A"]
 
 
-def test_a_job_without_work_is_as_it_was() -> None:
+def test_a_noop_job_does_not_affect_which_jobs_run_again() -> None:
     noop = FrozenJob(name="noop", noop=True)
     play = failed_once(noop, replace(LINT, dependencies=(JobDependency("noop"),)), UNIT)
     assert again(play) == ["unit"]

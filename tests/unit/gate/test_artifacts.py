@@ -68,7 +68,7 @@ def test_a_further_try_is_given_the_same() -> None:
     assert given(play, "B", "deploy") == [("A", "image", "http://i/1")]
 
 
-def test_in_check_it_comes_from_where_the_needed_change_is_checked() -> None:
+def test_in_check_artifacts_come_from_the_check_of_the_needed_change() -> None:
     play = Play(IMAGE, DEPLOY, manager="independent")
     play.propose(play.change("A"))
     play.propose(play.change("B", "A"))

@@ -121,7 +121,7 @@ def test_a_build_that_cannot_continue_is_restarted(outcome: dict[str, object]) -
     assert list(ran(play, "B")) == ["unit"] and ran(play, "B") != before
 
 
-def test_an_executor_that_gave_it_more_is_not_believed_once_it_counts() -> None:
+def test_the_result_of_a_carried_build_counts_only_if_its_executor_confirms_the_inputs() -> None:
     play, before = reset(UNIT)
     play.merges()
     spec = play.running.pop(before["unit"]).spec
@@ -131,7 +131,7 @@ def test_an_executor_that_gave_it_more_is_not_believed_once_it_counts() -> None:
     assert play.landing_names == ["B"]
 
 
-def test_one_whose_executor_is_lost_is_tried_again_as_of_the_new_base() -> None:
+def test_a_carried_build_whose_executor_is_lost_runs_again_on_the_new_base() -> None:
     play, before = reset(UNIT)
     play.merges()
     play.ends("B", "unit", None)
@@ -190,7 +190,7 @@ def test_a_carried_build_whose_inputs_stay_unknown_is_given_up() -> None:
     assert ran(play, "B") == {} and before["unit"] not in awaited(play.state) and not is_due(play.state, 1 << 50)
 
 
-def test_resets_in_a_row_do_not_give_it_more_time() -> None:
+def test_further_resets_do_not_give_a_carried_build_more_time() -> None:
     play = Play(UNIT)
     play.approve("A", "C")
     play.propose(play.change("B", project="q"))

@@ -46,14 +46,14 @@ def test_a_circle_is_enqueued_once_all_its_changes_are_approved_and_is_merged_to
     assert [item.project for item in merge.work.chain] == ["q", "p"] and len({i.item for i in merge.work.chain}) == 1
 
 
-def test_where_the_queue_does_not_allow_it_they_are_refused() -> None:
+def test_a_circle_is_refused_if_its_queue_does_not_allow_it() -> None:
     play = circle()
     play.layout.circles = False
     play.approve("A", "B")
     assert play.queue == [] and "that is not allowed in shared" in play.messages["B"]
 
 
-def test_those_whose_projects_share_no_queue_are_refused() -> None:
+def test_a_circle_of_projects_that_share_no_queue_is_refused() -> None:
     play = circle(queues={"q": "other"})
     play.approve("A", "B")
     assert play.queue == [] and "it is in another queue (q: " not in play.messages["B"]
@@ -115,7 +115,7 @@ def test_a_conflict_of_one_is_the_conflict_of_all() -> None:
     assert play.ended == {"A": "MERGE_CONFLICT", "B": "MERGE_CONFLICT"}
 
 
-def test_an_approval_that_is_taken_back_takes_all_out() -> None:
+def test_a_withdrawn_approval_removes_all_changes_of_the_circle() -> None:
     play = circle()
     play.approve("A", "B")
     play.merges()
@@ -132,7 +132,7 @@ def test_a_withdrawn_change_takes_all_out_and_the_others_get_a_report() -> None:
     assert "p/master/A, which must land together with it, was withdrawn" in notes_on(play, "B")[-1]
 
 
-def test_a_new_patchset_of_one_takes_all_out_until_it_is_approved() -> None:
+def test_a_new_patchset_of_one_change_removes_the_circle_until_it_is_approved() -> None:
     play = circle()
     play.approve("A", "B")
     needs = play.change_states["p/master/A"].change.needs

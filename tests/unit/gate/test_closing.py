@@ -71,7 +71,7 @@ def test_a_failing_change_is_not_reported_as_waiting() -> None:
     assert notes(play, "A") == []
 
 
-def test_a_push_that_was_refused_because_it_is_closed_is_made_later() -> None:
+def test_a_push_refused_because_the_gate_is_closed_is_made_later() -> None:
     play = Play()
     passed(play, "A")
     assert play.landing_names == ["A"]

@@ -61,7 +61,7 @@ def test_with_fail_fast_other_builds_are_cancelled_and_the_failing_one_continues
     assert "- unit http://h/t/t/build/" in play.messages["A"] and "- docs : CANCELED" in play.messages["A"]
 
 
-def test_a_lost_executor_has_it_tried_again_from_the_beginning() -> None:
+def test_a_failing_build_of_a_lost_executor_is_tried_again_from_the_beginning() -> None:
     play = Play()
     play.approve("A")
     play.merges()

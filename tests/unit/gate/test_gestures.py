@@ -42,7 +42,7 @@ def test_a_needed_change_may_be_proposed_while_the_other_is_tested() -> None:
     assert play.beneath("B") == ["A"] and play.queue.count("B") == 1
 
 
-def test_in_the_gate_it_counts_from_then_on() -> None:
+def test_in_the_gate_a_needed_change_counts_once_it_is_proposed() -> None:
     play = Play()
     play.propose(play.change("B", "A"))
     play.approve("B")

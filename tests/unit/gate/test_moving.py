@@ -68,7 +68,7 @@ def test_landed_changes_of_a_queue_stay_known_when_its_projects_move() -> None:
     assert queues(play) == {"two": ["B"]} and play.builds == [("B", "unit")] and play.actions == ()
 
 
-def test_the_window_that_it_had_come_to_goes_with_it() -> None:
+def test_a_renamed_queue_keeps_its_window() -> None:
     play = play_of({"p": "one"}, window=3)
     at(play, A="p", B="p")
     play.merges()

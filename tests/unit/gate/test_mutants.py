@@ -67,7 +67,9 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_play_detects_it(mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_play_detects_each_mutant(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     MUTANTS[mutant]()
     mutant(monkeypatch)
     with pytest.raises((AssertionError, StopIteration)):

@@ -140,7 +140,7 @@ def test_a_message_that_can_start_nothing_ends_immediately_with_the_reason(why: 
     assert (here(play) == ["2"]) is bool(why), "the next is another's matter"
 
 
-def test_a_message_is_taken_out_by_its_key() -> None:
+def test_a_message_is_dequeued_by_its_key() -> None:
     play = orders()
     first = message(1)
     for change in (first, message(2)):

@@ -96,7 +96,7 @@ def test_a_change_that_leaves_takes_its_paused_builds_along() -> None:
     assert play.builds == [] and play.queue == []
 
 
-def test_secret_data_is_for_those_that_depend_on_it_alone() -> None:
+def test_only_dependent_jobs_get_secret_data() -> None:
     play = Play(FrozenJob(name="serves"), USES, AFTER, FrozenJob(name="beside"))
     play.approve("A")
     play.merges()

@@ -174,7 +174,7 @@ def test_b_waits_for_a_to_be_approved_and_says_so() -> None:
     assert play.queue == ["A", "B"]
 
 
-def test_b_cannot_land_when_the_a_it_needs_fails() -> None:
+def test_a_change_cannot_land_when_the_change_that_it_needs_fails() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(play.change("B", "A"))
@@ -184,7 +184,7 @@ def test_b_cannot_land_when_the_a_it_needs_fails() -> None:
     assert play.ended == {"A": "FAILURE", "B": "FAILURE"} and "p/master/A" in play.messages["B"]
 
 
-def test_b_lands_after_the_a_it_needs() -> None:
+def test_a_change_lands_after_the_change_that_it_needs() -> None:
     play = Play()
     play.propose(play.change("A"))
     play.propose(play.change("B", "A"))
@@ -442,7 +442,7 @@ def test_a_place_is_left_for_who_began_to_wait_earlier(tickets: list[int], begun
     assert [topic for topic, _ in play.builds] == begun
 
 
-def test_a_semaphore_that_is_taken_last_is_the_executors_affair() -> None:
+def test_the_executor_acquires_a_semaphore_with_resources_first() -> None:
     job = FrozenJob(name="unit", semaphores=(JobSemaphore("one"), JobSemaphore("two", resources_first=True)))
     play = Play(layout=PlayLayout((job,), limits={"one": 2, "two": 1}))
     play.held = {"two": 1}

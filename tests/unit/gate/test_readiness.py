@@ -76,7 +76,7 @@ def test_a_change_that_is_approved_again_is_enqueued_again() -> None:
     assert play.queue == ["A"] and play.merging_names == ["A"]
 
 
-def test_while_it_is_being_landed_the_server_decides() -> None:
+def test_during_a_landing_the_server_decides() -> None:
     play = at_the_gate("A")
     play.passes("A")
     assert next(iter(play.landing.values())).work.approved, "the server is to hold the approval"

@@ -61,7 +61,7 @@ def test_a_tag_is_tested_as_it_is_and_its_result_is_reported() -> None:
     ]
 
 
-def test_the_branches_that_contain_it_are_requested_with_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_branches_that_contain_a_tag_are_requested_with_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     requests, real = list[LayoutRequest](), PlayLayouts.judged
     monkeypatch.setattr(PlayLayouts, "judged", lambda layouts, of: requests.append(of) or real(layouts, of))
     play = release()
@@ -72,7 +72,7 @@ def test_the_branches_that_contain_it_are_requested_with_its_jobs(monkeypatch: p
     ]
 
 
-def test_filters_name_refs_and_deletions_start_nothing_unless_wanted() -> None:
+def test_filters_name_refs_and_deletions_start_nothing_unless_included() -> None:
     play = release()
     for ref in ("refs/heads/master", "refs/deploy/x", "refs/tagsx"):
         moved(play, ref)

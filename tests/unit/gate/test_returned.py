@@ -111,7 +111,7 @@ def test_malformed_returned_data_fails_the_build_with_a_reason(data: Any) -> Non
         {"a": deep(DEPTH_MAX - 2)},
     ],
 )
-def test_everything_else_passes_as_it_is(data: dict[str, Any]) -> None:
+def test_other_returned_data_passes_unchanged(data: dict[str, Any]) -> None:
     checked(data)
     assert BuildOutcome("b", "SUCCESS", data=data).fit().data == data
     assert parsed(msgspec.json.encode(data)) == data

@@ -101,7 +101,7 @@ def test_merges_return_the_trees_of_all_repositories_of_such_jobs() -> None:
     assert merge.given == {"p": "git", "q": "git", "config": "git"} and set(merge.projects) == {"p"}
 
 
-def test_a_job_waits_while_it_is_looked_up() -> None:
+def test_a_job_waits_while_an_earlier_result_is_looked_up() -> None:
     play = Remembering(UNIT, FrozenJob(name="lint"))
     play.passed = lambda sought: None
     play.approve("A")

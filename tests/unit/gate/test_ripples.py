@@ -85,7 +85,7 @@ def test_open_changes_of_the_project_are_enqueued_when_one_lands() -> None:
     assert play.queue == ["B"]
 
 
-def test_untriggered_pipelines_ignore_it() -> None:
+def test_pipelines_without_the_trigger_ignore_the_event() -> None:
     play = checking("project-change-merged")
     for change in (play.change("A"), play.change("B", "A")):
         play.propose(change)

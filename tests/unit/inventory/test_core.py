@@ -131,7 +131,7 @@ def test_an_object_without_properties_has_no_forbidden_key() -> None:
     assert Filter(wanted=PropertyConditions(forbid_keys=("x",))).matches(an_object(properties={}, tags=()))
 
 
-def test_a_project_is_wanted_only_of_objects_that_have_one() -> None:
+def test_a_project_filter_also_matches_objects_without_a_project() -> None:
     assert Filter(project="red").matches(an_object(project=""))
     assert not Filter(project="red").matches(an_object(project="blue"))
 

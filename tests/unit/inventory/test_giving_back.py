@@ -56,7 +56,7 @@ def test_ending_a_lease_is_repeated_until_the_service_is_available_again() -> No
     assert channel.ended
 
 
-def test_a_lease_whose_time_was_over_needs_no_end() -> None:
+def test_an_expired_lease_need_not_be_ended() -> None:
     with Stock(Channel(*AWAY, grpc.StatusCode.NOT_FOUND)).lease("tag:gpu"):
         pass
 

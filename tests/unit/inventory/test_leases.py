@@ -207,7 +207,7 @@ async def test_one_line_by_precedence_and_age() -> None:
     assert level(200, 1, 1 + 599_999) == 200 and level(200, 1, 1 + 1_200_000) == 0 and level(200, 0, 10**12) == 200
 
 
-async def test_three_failures_set_a_machine_aside_until_it_is_well() -> None:
+async def test_three_failures_set_a_machine_aside_until_it_is_reported_well() -> None:
     async with a_shop() as shop:
         thing, healths = await shop.put("m"), HealthMonitor(shop.inventory)
         for _ in range(2):

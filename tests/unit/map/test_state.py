@@ -71,7 +71,7 @@ async def test_the_difference_of_two_states_is_all_that_is_written() -> None:
     assert not garbage(PLACE, await store.list(PLACE.path), second)
 
 
-async def test_builds_that_are_no_longer_part_of_it_go() -> None:
+async def test_builds_that_no_longer_belong_to_a_buildset_are_deleted() -> None:
     store, first = Store(MemoryBackend()), state()
     await write(store, State(), first)
     queue = first.queues[0]
@@ -234,7 +234,7 @@ def test_of_two_attempts_that_a_dying_writer_left_the_later_counts(later: str) -
     assert buildset is not None and buildset.builds["unit"] == again
 
 
-async def test_items_whose_records_are_as_they_were_are_not_read_again() -> None:
+async def test_items_with_unchanged_records_are_not_read_again() -> None:
     store, before, first = Store(MemoryBackend()), State(), state()
     one, two = first.queues[0].items
     moved = replace(first.queues[0], items=(two,))
@@ -254,7 +254,7 @@ async def test_items_whose_records_are_as_they_were_are_not_read_again() -> None
     assert seen[0]["i1"] is seen[1]["i1"] and seen[1]["i2"] is seen[2]["i2"], "they are the same objects"
 
 
-async def test_an_item_that_is_damaged_is_named_each_time_it_is_looked_at() -> None:
+async def test_a_damaged_item_is_reported_at_each_read() -> None:
     store, known = Store(MemoryBackend()), dict[str, KnownItem]()
     await write(store, State(), state())
     path = PLACE.item("i1").buildset("b1").job("unit").record.path

@@ -107,7 +107,7 @@ def test_the_provider_with_ready_machines_is_first_then_the_least_used() -> None
     assert where(serve(site(two, used, node("y", "b", "small")), request("r", "small"))) == ["take y as n0"]
 
 
-def test_ready_machines_are_taken_before_those_on_their_way_and_the_oldest_first() -> None:
+def test_ready_machines_are_used_before_those_being_made_and_the_oldest_first() -> None:
     every = [
         node("new", "a", "small", requested_ms=9), node("old", "a", "small", requested_ms=1),
         node("soon", "a", "small", "building"), node("other", "a", "small", digest="before"),

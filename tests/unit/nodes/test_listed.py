@@ -80,7 +80,7 @@ async def host_of(node: MadeNode) -> dict[str, Any]:
     return {**made.host, "about": made.about}
 
 
-async def test_a_machine_is_reached_as_it_and_its_image_say() -> None:
+async def test_a_machine_and_its_image_define_the_connection() -> None:
     by = listed(lab())
     assert [len(by[name]) for name in ("h0", "h1", "h2")] == [1, 1, 2]
     own, plain, windows = [await host_of(by[name][0]) for name in ("h1", "h0", "h2")]

@@ -69,7 +69,7 @@ async def test_requests_get_other_machines_while_one_does_not_answer(site: Site)
 
 
 @on_site
-async def test_people_wait_for_it_as_well(site: Site) -> None:
+async def test_people_also_wait_for_an_unhealthy_machine(site: Site) -> None:
     await site.inventory.apply(ROOT, [Update(_uuid("east"), set_properties={"leases": "1"})])
     await site.machine("a", image="debian")
     site.provider.silent.add("a")
@@ -98,7 +98,7 @@ async def test_missed_probes_below_the_limit_do_not_make_a_machine_unwell(site: 
 
 
 @on_site
-async def test_a_machine_that_could_not_be_prepared_stays_unwell_although_it_answers(site: Site) -> None:
+async def test_a_machine_that_could_not_be_prepared_stays_unhealthy_although_it_answers(site: Site) -> None:
     await site.machine("a", image="debian")
     healths = HealthMonitor(site.inventory)
     for _ in range(3):
@@ -190,7 +190,7 @@ def test_intervals_that_cannot_be(text: str) -> None:
         interval_s(text, 60.0)
 
 
-def test_since_when_is_the_moment_it_turned() -> None:
+def test_the_time_of_a_health_state_is_that_of_the_last_change() -> None:
     def after(health: ObjectHealth, *steps: tuple[str, Any, int]) -> ObjectHealth:
         for how, why, now_ms in steps:
             health = getattr(health, how)(why, now_ms)

@@ -49,7 +49,7 @@ def test_a_nodeset_is_packed_into_as_few_machines_as_it_needs() -> None:
     assert made(serve(site(apart), request("r", "large", "packed", "packed"))) == [("n0",), ("n1", "n2")]
 
 
-def test_a_free_slot_is_taken_before_a_machine_is_made_and_never_the_machine_itself() -> None:
+def test_a_free_slot_is_used_before_a_machine_is_made_and_never_the_machine_itself() -> None:
     one = packed()
     host, first, second, third = machine(one, "in-use:o", "ready", "ready")
     found = serve(site([one], host, first, second, third), request("r", *["packed"] * 3))

@@ -47,7 +47,7 @@ def test_a_worker_within_its_share_keeps_all_its_partitions(situation) -> None:
 
 
 @given(situations())
-def test_the_result_is_where_it_wants_to_be(situation) -> None:
+def test_an_assignment_that_has_been_applied_stays_the_same(situation) -> None:
     some, every, held = situation
     shares = assign(some, every, held)
     assert assign(some, every, owners(shares)) == shares

@@ -180,7 +180,7 @@ def test_a_try_counts_once_a_job_has_it_and_by_how_it_ended() -> None:
         assert tally.handed().closed(ending) == Tally(**{ending: 1})
 
 
-def test_a_worker_that_lives_on_has_lost_its_session_and_did_not_die() -> None:
+def test_a_worker_that_survives_its_session_counts_as_a_loss_and_not_as_a_death() -> None:
     tally = Tally(unheard=(Unheard("w1", True), Unheard("w2", True), Unheard("w3")))
     assert tally.excused({"w1", "w3"}) == Tally(lost=1, unheard=(Unheard("w2", True),))
 

@@ -52,7 +52,7 @@ def test_a_superseded_buildset_is_recorded_with_its_results() -> None:
     assert rows(found) == [("b1", "u1", "CANCELED", False, 30, 90), ("b1", "l1", "SUCCESS", False, 10, 20)]
 
 
-def test_a_build_that_nobody_had_begun_took_no_time() -> None:
+def test_a_build_that_never_started_took_no_time() -> None:
     anew = replace(BEFORE, buildset=None)
     found = superseded(state(anew), past=past(open_requests("u1", 0)))
     assert rows(found)[0] == ("b1", "u1", "CANCELED", False, 0, 0)

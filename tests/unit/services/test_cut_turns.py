@@ -37,19 +37,19 @@ MERGE = Merge("m", MergeRequest(buildset="b", chain=(), projects={}), 0)
 CANCEL = Cancel("m", build=False)
 
 
-def test_a_request_that_is_no_longer_wanted_is_not_written() -> None:
+def test_an_unneeded_request_is_not_written() -> None:
     assert not written(MERGE, CANCEL)
 
 
-def test_a_request_that_is_no_longer_wanted_is_deleted() -> None:
+def test_an_unneeded_request_is_deleted() -> None:
     assert all(isinstance(op, Delete) for op in written(CANCEL, there=True)) and written(CANCEL, there=True)
 
 
-def test_a_request_that_is_wanted_again_is_written() -> None:
+def test_a_request_that_is_needed_again_is_written() -> None:
     assert any(isinstance(op, Put) and op.path.endswith("/m") for op in written(CANCEL, MERGE))
 
 
-def test_a_request_that_is_wanted_again_stays() -> None:
+def test_a_request_that_is_needed_again_stays() -> None:
     """An item entered, left and entered again, according to repeated events."""
     assert not written(CANCEL, MERGE, there=True)
 

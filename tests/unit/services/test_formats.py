@@ -83,7 +83,7 @@ def two_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "FORMAT", 2)
 
 
-def test_a_new_format_waits_for_the_last_that_does_not_know_it(two_known: None) -> None:
+def test_a_new_format_is_used_only_after_the_last_process_that_does_not_know_it_has_ended(two_known: None) -> None:
     async def main(simulated: SimulatedMachines) -> None:
         async with simulated.process("scheduler", 2) as new:
             assert written_format(new) == 2, "alone, it knows itself"

@@ -54,7 +54,7 @@ SOON_S = BEGINNING_S / 10
 
 
 @on_site
-async def test_the_next_build_begins_once_the_one_before_has_begun(site: Site) -> None:
+async def test_the_next_build_starts_once_the_previous_one_has_started(site: Site) -> None:
     runner = Runner()
     working = serving(site, runner, beginning_max=2)
     await ask(site, "a", "b", "c", "d")
@@ -88,7 +88,7 @@ async def test_a_project_may_use_half_of_the_concurrent_starts(site: Site) -> No
 
 
 @on_site
-async def test_a_build_that_never_says_that_it_has_begun_delays_others_by_a_moment(site: Site) -> None:
+async def test_a_build_that_never_reports_its_start_delays_others_by_a_moment(site: Site) -> None:
     runner = Runner()
     working = serving(site, runner, beginning_max=1)
     await ask(site, "a", "b", "c")

@@ -15,7 +15,7 @@ from headgate.store.store import Store
 from headgate.store.types import Delete, Put
 
 
-async def test_answers_and_desired_states_that_nobody_wants_are_found() -> None:
+async def test_unneeded_answers_and_desired_states_are_found() -> None:
     store, map = Store(MemoryBackend()), Map()
     context = Context(store, Mirror(store, map.path), lambda: 0)
     lease = await store.backend.grant(60)

@@ -77,7 +77,7 @@ async def test_objects_that_begin_to_match_change_or_cease_to_cause_one_event_ea
             assert event_kinds(list(rest)) == event_kinds(found[number + 1 :])
 
 
-async def test_a_batch_is_taken_up_in_portions() -> None:
+async def test_a_batch_is_handled_in_portions() -> None:
     async with a_world() as world:
         lab, of = watched(world), trigger(events=("object-created",))
         position, names = await lab.start(of, PARTITION), list[str]()
@@ -129,7 +129,7 @@ async def test_after_a_gap_a_change_causes_an_event_however_many_objects_match()
         assert [name for _, name in event_kinds(found)] == [f"m{n} (created)" for n in (9_999, 1, 2, 3, 4)]
 
 
-async def test_after_a_gap_objects_are_taken_up_in_portions_of_complete_commits() -> None:
+async def test_after_a_gap_objects_are_handled_in_portions_of_complete_commits() -> None:
     async with a_world() as world:
         world.inventory.journal._entries_max = 3
         lab, of = watched(world), trigger()
@@ -186,7 +186,7 @@ async def test_a_remembered_gap_has_a_limit_and_shows_the_present_state(monkeypa
         assert names == [f"m{n} (created)" for n in (5, 6, 7, 8, 9)]
 
 
-async def test_a_gap_in_the_midst_of_a_commit_loses_nothing_of_it() -> None:
+async def test_a_gap_in_the_middle_of_a_commit_loses_no_part_of_it() -> None:
     async with a_world() as world:
         world.inventory.journal._entries_max = 3
         lab, of = watched(world), trigger()

@@ -135,7 +135,7 @@ def test_a_change_is_checked_and_lands_after_the_vote(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_recheck_has_it_tested_once_more_and_other_words_do_not(site: Site) -> None:
+def test_a_recheck_comment_causes_a_new_test_and_other_comments_do_not(site: Site) -> None:
     change = site.proposes(site.api, {"again": "1\n"})
     site.checked(change)
     site.people.bob.votes(change.number, "why not recheck it some day")
@@ -243,7 +243,7 @@ def test_an_unmet_rule_is_reported_and_waited_for(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_negative_vote_in_the_queue_takes_it_out(site: Site) -> None:
+def test_a_negative_vote_removes_a_change_from_the_queue(site: Site) -> None:
     held = site.proposes(site.api, {"HOLD": "1\n"})
     site.checked(held)
     site.approves(held)

@@ -37,7 +37,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(group, ["ansible", *words])
 
 
-def test_check_says_who_asks_for_which_version_and_whether_it_is_here(offline):
+def test_check_lists_the_jobs_of_each_version_and_whether_it_is_installed(offline):
     made = offline(tenants=TENANTS, app=APP)
     config = made.root / "headgate.conf"
     config.write_text(f"[connection hub]\nbaseurl = x\n[executor]\nansible_root = {made.root}/ansible\n")

@@ -51,7 +51,7 @@ def test_an_error_has_its_place_and_a_suggestion(offline):
     assert broken.run("check").exit_code == 1
 
 
-def test_for_people_it_is_printed_as_a_compiler_would(offline):
+def test_errors_are_printed_in_the_form_of_a_compiler(offline):
     assert offline(app=WRONG).run("check").stdout == dedent("""\
         error[Nodeset Not Found]: the nodeset 'smal' is not defined
          --> hub/app master zuul.yaml:5

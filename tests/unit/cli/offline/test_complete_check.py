@@ -126,7 +126,7 @@ def test_a_chain_of_mistakes_has_its_first_as_cause(offline):
     assert causes(made) == [("Project Not Found", "hub/app:1", 4)]
 
 
-def test_a_file_that_is_no_yaml_is_the_cause_of_all_that_it_would_define(offline):
+def test_an_unreadable_file_is_the_cause_of_all_missing_definitions(offline):
     made = offline(app="- job: {name: shared, run: s.yaml}\n- job:\n   name: x\n  run: [\n", lib=MISSING)
     assert [(name, where) for name, where, _ in causes(made)] == [("Unknown", "hub/app:4")]
 

@@ -102,7 +102,7 @@ def test_a_name_is_explained_and_followed(session, word, text, line):
     assert found[1] == line
 
 
-def test_words_that_mean_nothing_are_left_alone(session):
+def test_words_without_a_meaning_have_no_explanation(session):
     made, path = session()
     assert made.hover(path, 2, 1) == "" and made.definition(path, 99, 1) == []
     assert made.hover(path.parent / "README.md", 1, 1) == ""

@@ -97,7 +97,7 @@ def test_on_another_branch_another_variant_counts(offline):
     assert "timeout              60" in shown
 
 
-def test_a_job_that_comes_to_nothing_says_why(offline):
+def test_the_reason_is_shown_for_a_job_that_cannot_be_frozen(offline):
     made = offline(ops=OPS, app=APP.replace("name: unit\n    run", "name: unit\n    branches: old\n    run"))
     done = made.run("explain", "job", "unit")
     assert done.exit_code == 1

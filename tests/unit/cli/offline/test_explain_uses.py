@@ -47,7 +47,7 @@ def test_the_base_of_all_is_used_by_all(offline):
     assert {c["job"] for c in found["children"]} == {"unit", "deep", "deeper", "after", "alone"}
 
 
-def test_parents_in_a_circle_come_to_an_end(offline):
+def test_circular_parents_do_not_cause_an_endless_loop(offline):
     app = "- job: {name: a, parent: b, run: a}\n- job: {name: b, parent: a}\n- project: {gate: {jobs: [a]}}\n"
     found = offline(app=app).json("explain", "uses", "a")["acme"]
     assert [c["job"] for c in found["children"]] == ["b"]
