@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -95,11 +96,18 @@ async def test_a_build_logs_in_with_a_key_that_it_cannot_read(tmp_path: Path, la
 
 
 @pytest.mark.parametrize(
-    ("key", "why"), [("missing", "cannot be read by the executor"), ("key.pub", "is not accepted")]
+    ("key", "why"),
+    [
+        ("missing", "cannot be read by the executor"),
+        ("key.pub", "is not accepted"),
+        ("pipe", "cannot be read by the executor: this is a named pipe"),
+    ],
 )
 async def test_a_key_that_cannot_be_used_is_named(
     tmp_path: Path, lab: Lab, ports: list[int], key: str, why: str
 ) -> None:
+    if key == "pipe":
+        os.mkfifo(lab.root / key)
     (tmp_path / "bench").mkdir()
     bench = Bench(tmp_path / "bench", "bwrap")
     hosts = {"one": {**lab.properties(ports[0]), "ansible_ssh_private_key_file": str(lab.root / key)}}

@@ -332,6 +332,7 @@ async def test_without_a_keystone_a_fixed_token_goes_to_a_fixed_address(
         ("clouds: {a: {auth_type: v3applicationcredential, auth: {auth_url: x}}}", "a", "application credential needs"),
         ("clouds: {a: {auth_type: v3kerberos, auth: {auth_url: x}}}", "a", "'v3kerberos' is not supported"),
         ("clouds: {a: {auth_type: none}}", "a", "must be the URL of Nova"),
+        ("clouds: {a: {auth_type: none, auth: {endpoint: x}, cacert: ca}}", "a", "cacert .*/ca cannot be used"),
     ],
 )
 def test_errors_in_clouds_yaml_are_reported(text: str, cloud: str, message: str, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +17,22 @@ PIPE = "this is a named pipe; name a regular file"
 SETTINGS = "[scheduler]\ntenant_config = pipe\n"
 
 
+class Endless(io.RawIOBase):
+    """Imitate input without an end; reading ten megabytes of it is an error."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.read_bytes += len(buffer)
+        assert self.read_bytes < 10_000_000, "the input is read to its end"
+        buffer[:] = b"x" * len(buffer)
+        return len(buffer)
+
+
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Provide a directory with a pipe to which nobody writes, and settings that name it."""
@@ -24,6 +42,21 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "worker").write_text("[qdo-worker]\njob = json:loads\nca_bundle = pipe\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("inventory machine create --file -", "standard input: the document is longer than"),
+        ("encrypt --public-key key.pem", "standard input: a value may have at most 1,000,000 bytes"),
+        ("queue post --config unreachable orders", "127.0.0.1:9"),
+    ],
+)
+def test_endless_input_is_refused(command: str, error: str, place: Path) -> None:
+    (place / "key.pem").touch()
+    (place / "unreachable").write_text("[queuey]\nconnection = http://127.0.0.1:9/v1/queuey/\n")
+    result = CliRunner().invoke(group, command.split(), input=Endless())
+    assert isinstance(result.exception, UserError) and error in str(result.exception), result.output
 
 
 @pytest.mark.parametrize(
