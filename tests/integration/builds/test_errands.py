@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headgate.adapters.process.confinement import netlink
 from headgate.adapters.process.processes import ProcessKeeper
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user needs a user namespace first")
@@ -36,6 +37,34 @@ async def test_a_network_is_made_and_listened_in(keeper: ProcessKeeper) -> None:
                 assert listening.getsockname()[:2] == (address, 22)
     finally:
         os.close(net)
+
+
+@ROOT
+async def test_a_network_has_a_way_out_in_both_versions_until_its_interface_is_removed(keeper: ProcessKeeper) -> None:
+    name = f"hgtest{os.getpid()}"
+    links = [("198.51.100.0", "198.51.100.1", 31), ("2001:db8:0:1::", "2001:db8:0:1::1", 127)]
+    net = (await keeper.errand(do="net", out={"name": name, "links": links})).made
+    assert net is not None
+    try:
+        for version, outer, inner in (
+            ("-4", "198.51.100.0", "198.51.100.1"),
+            ("-6", "2001:db8:0:1::", "2001:db8:0:1::1"),
+        ):
+            route = await keeper.program({"net": net}, ["ip", version, "route", "show", "default"])
+            assert route.split()[:5] == ["default", "via", outer, "dev", "eth0"]
+            got = await keeper.program(
+                {"net": net}, ["ip", version, "route", "get", "192.0.2.1" if version == "-4" else "2001:db8::9"]
+            )
+            assert inner in got.split(), "an address that is usable at once is the source"
+            here = await keeper.program({}, ["ip", version, "-o", "address", "show", "dev", name])
+            assert f"{outer}/" in here
+        with pytest.raises(OSError, match="cannot be changed: File exists"):
+            await keeper.errand(do="net", out={"name": name, "links": links})
+    finally:
+        netlink.remove(name)
+        os.close(net)
+    with pytest.raises(OSError, match="No such device"):
+        netlink.remove(name)
 
 
 async def test_impossible_requests_are_refused_with_a_reason(keeper: ProcessKeeper) -> None:

@@ -2,21 +2,20 @@
 
 A request is one JSON object after its size in 4 bytes; the descriptors that come with the size are namespaces to enter,
 in the order that `join` lists (user, net).  `do` is the errand: `user` (make a user namespace with the maps `uids` and
-`gids`, counted for the user `owner` if that is given), `net` (make a network namespace with its loopback up), `listen`
-(open a socket at `address`, `port`, of `kind` tcp or udp), `program` (run `command`, with `stdin`, `inputs` and `box`
-as in `supervisor`, and `environment` instead of ours), `hold` (keep a process, or the program `command`, until the
-returned socket is closed; the socket carries the program's output, and closes when it ends).
+`gids`, counted for the user `owner` if that is given), `net` (make a network namespace with its loopback up and, if
+`out` is given, with a way out: the `name` of the interface here, and the `links` of `netlink.connect`), `listen` (open
+a socket at `address`, `port`, of `kind` tcp or udp), `program` (run `command`, with `stdin`, `inputs` and `box` as in
+`supervisor`, and `environment` instead of ours), `hold` (keep a process, or the program `command`, until the returned
+socket is closed; the socket carries the program's output, and closes when it ends).
 
 The answer is one JSON object, with the new descriptor, or with the reason for its absence as `error`.
 """
 
 from __future__ import annotations
 
-import array
 import base64
 import contextlib
 import ctypes
-import fcntl
 import ipaddress
 import json
 import os
@@ -29,11 +28,10 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.adapters.process.confinement import boxes
+from headgate.adapters.process.confinement import boxes, netlink
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 _KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 _SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 4
 REQUEST_SIZE_MAX_BYTES = 4_000_000
 PROGRAM_TIMEOUT_S = 60.0
@@ -96,7 +94,7 @@ def answer(control: socket.socket) -> None:
             case "user":
                 made = _user_namespace(request["uids"], request["gids"], request.get("owner"))
             case "net":
-                made = _net_namespace()
+                made = _net_namespace(request.get("out"))
             case "listen":
                 made = _listening(request["kind"], request["address"], request["port"])
             case "hold":
@@ -130,15 +128,17 @@ def lay(inputs: Mapping[int, bytes]) -> None:
             os.close(made)
 
 
-def _net_namespace() -> int:
-    boxes.checked(boxes.libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
-    # The loopback interface of a new network namespace is down. An ioctl needs no program, unlike `ip link`.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = array.array("B", struct.pack("16sh22x", b"lo", 0))
-        fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request)
-        flags = struct.unpack_from("h", request, 16)[0]
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", flags | _IFF_UP))
-    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+def _net_namespace(out: Mapping[str, Any] | None) -> int:
+    with netlink.Netlink() as outside:
+        boxes.checked(boxes.libc.unshare(CLONE_NEWNET), "a network namespace cannot be made")
+        net = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        with netlink.Netlink() as inside:
+            # The loopback interface of a new network namespace is down.
+            inside.set_up("lo", [])
+            if out:
+                links = [netlink.Link(*one) for one in out["links"]]
+                netlink.connect(outside, inside, out["name"], net, links)
+    return net
 
 
 def _user_namespace(uids: Sequence[Sequence[int]], gids: Sequence[Sequence[int]], owner: int | None) -> int:

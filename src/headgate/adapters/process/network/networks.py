@@ -146,12 +146,13 @@ class Networks:
             return
         outside, denied = kind == OUTSIDE and self._way is not None, await self._denied()
         async with contextlib.AsyncExitStack() as stack:
-            spaces = await stack.enter_async_context(self._made())
             if isinstance(self._way, Veth) and outside:
                 # Update this for each build, since machines join the fleet, and this machine's addresses change.
                 await self._way.deny(denied)
-                stack.push_async_callback(self._way.remove, await self._way.add(spaces["net"]))
-            elif isinstance(self._way, Tap) and outside:
+                spaces: Spaces = {"net": await stack.enter_async_context(self._way.opened())}
+            else:
+                spaces = await stack.enter_async_context(self._made())
+            if isinstance(self._way, Tap) and outside:
                 await stack.enter_async_context(self._way.way_out(spaces, denied))
             listeners = _Listeners(self._keeper, spaces)
             stack.push_async_callback(listeners.close)

@@ -8,6 +8,7 @@ builds need no rules of their own.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import json
@@ -15,11 +16,12 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.adapters.blocklist import DeniedNetworks
+from headgate.adapters.process.confinement import netlink
 from headgate.adapters.process.confinement.users import NumberClaim, claim, claim_any
 from headgate.adapters.process.processes import ProcessKeeper
 from headgate.adapters.process.sandbox import NOWHERE_ELSE
@@ -119,10 +121,12 @@ GUARDED = {FOUR: "guarded", SIX: "guarded6"}
 class Veth:
     """Manage pairs of interfaces: call `begin` before the first build, `close` after the last."""
 
-    def __init__(self, keeper: ProcessKeeper) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: ProcessKeeper, remove: Callable[[str], None] = netlink.remove) -> None:
+        """Prepare nothing yet.  `remove` removes an interface of this machine."""
+        self._keeper, self._remove_interface = keeper, remove
         self._claim: NumberClaim | None = None
-        self._used: set[int] = set()
+        self._used: dict[int, int | None] = {}
+        """Number of a build -> its network namespace; None while it is being made."""
         self._six = False
         self._denied: DeniedNetworks | None = None
         self.lacks: list[str] = []
@@ -168,44 +172,41 @@ class Veth:
             await self._nft(f"{flush}table inet {self._table} {{\n{sets}\n}}\n")
             self._denied = denied
 
-    async def add(self, net: int) -> int:
-        """Give the network namespace a way out, and return the number with which `remove` ends it. Raise OSError."""
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[int]:
+        """Provide a network namespace with a way out: its descriptor. Raise OSError."""
         number = next((n for n in range(BUILDS_MAX) if n not in self._used), None)
         if number is None:
             raise OSError(f"an executor can have networks for at most {BUILDS_MAX} builds at a time")
-        self._used.add(number)
+        self._used[number] = None
         try:
-            place = 2 * (BUILDS_MAX * self._number + number)
-            # Make the pair in the build's namespace and send the peer here, so that eth0 never exists here.
-            inner = [f"link add eth0 type veth peer name hg{self._number}-{number} netns {os.getpid()}"]
-            outer = []
-            for first, length in [(FIRST4, 31), *([(FIRST6, 127)] if self._six else [])]:
-                outer_address, inner_address = first + place, first + place + 1
-                # Skip duplicate address detection, which keeps an address unusable for more than a second.
-                nodad = " nodad" if length == 127 else ""
-                outer.append(f"addr add {outer_address}/{length} dev hg{self._number}-{number}{nodad}")
-                inner += [f"addr add {inner_address}/{length} dev eth0{nodad}", "link set eth0 up"]
-                inner.append(f"route add default via {outer_address} dev eth0")
-            # The route can only be added once the other end is up.
-            await self._ip("\n".join(line for line in inner if not line.startswith("route")), net=net)
-            await self._ip("\n".join([*outer, f"link set hg{self._number}-{number} up"]))
-            await self._ip("\n".join(line for line in inner if line.startswith("route")), net=net)
-        except BaseException:
-            # Do this even after a cancellation: an interface that is left behind would make the next build fail.
-            await self.remove(number)
-            raise
-        return number
+            # Wait for its end: otherwise it would continue, and might make the interface after its removal.
+            await run_to_end(self._make(number))
+            made = self._used[number]
+            assert made is not None, "just made"
+            yield made
+        finally:
+            # Do this even after a cancellation: an interface that is left behind would make the next build fail. The
+            # number is free only once the interface is gone.
+            await run_to_end(self._remove(number))
 
-    async def remove(self, number: int) -> None:
-        """Remove the interfaces; they also disappear with the namespace, once nothing holds it."""
-        # Complete this even if the caller is cancelled: the number is free only once the interface is gone.
-        await run_to_end(self._remove(number))
+    async def _make(self, number: int) -> None:
+        place = 2 * (BUILDS_MAX * self._number + number)
+        links = [
+            netlink.Link(str(first + place), str(first + place + 1), length)
+            for first, length in [(FIRST4, 31), *([(FIRST6, 127)] if self._six else [])]
+        ]
+        out = {"name": f"hg{self._number}-{number}", "links": links}
+        self._used[number] = (await self._keeper.errand(do="net", out=out)).made
 
     async def _remove(self, number: int) -> None:
         try:
+            # It would also disappear with the namespace, but only once nothing holds that any longer.
             await self._gone(f"hg{self._number}-{number}")
         finally:
-            self._used.discard(number)
+            made = self._used.pop(number)
+            if made is not None:
+                os.close(made)
 
     async def close(self) -> None:
         if self._claim is not None:
@@ -245,12 +246,14 @@ class Veth:
 
     async def _interfaces(self, kind: str = "veth") -> list[str]:
         """List the interfaces of a kind, whoever made them; the ends of pairs are of the kind `veth`."""
-        lines = (await self._ip("", "-o", "link", "show", "type", kind)).splitlines()
+        words = ["ip", "-o", "link", "show", "type", kind]
+        lines = (await self._keeper.program(NOWHERE_ELSE, words)).splitlines()
         return [line.split()[1].partition("@")[0].rstrip(":") for line in lines]
 
     async def _gone(self, name: str) -> None:
         with contextlib.suppress(OSError):  # already removed
-            await self._ip(f"link del {name}")
+            # In a thread: the kernel waits for other processors before it returns.
+            await asyncio.to_thread(self._remove_interface, name)
 
     async def _forwarding(self) -> tuple[dict[Forwarding, set[str]], set[str]]:
         """Turn forwarding on. Return the switches that were off before the first executor, with the interfaces of that
@@ -365,12 +368,6 @@ class Veth:
     async def _nft(self, rules: str, *words: str) -> str:
         """Call nft with these arguments, or with these rules, and return its output. Raise OSError."""
         return await self._keeper.program(NOWHERE_ELSE, ["nft", *(words or ("-f", "-"))], rules)
-
-    async def _ip(self, batch: str, *words: str, net: int | None = None) -> str:
-        """Call ip with these arguments, or with this batch, and return its output. Raise OSError."""
-        spaces = NOWHERE_ELSE if net is None else {"net": net}
-        # Wait for its end: otherwise the program would continue, and might make an interface after its removal.
-        return await run_to_end(self._keeper.program(spaces, ["ip", *(words or ("-batch", "-"))], batch))
 
 
 def _names(name: str, interfaces: Collection[str]) -> Iterator[str]:
