@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -100,3 +100,26 @@ async def test_a_flood_of_one_applications_reads_delays_no_other(tmp_path: Path)
     await asyncio.gather(*(reads("greedy") for _ in range(60)), reads("other"))
     await board.close()
     assert len(done) == 61 and done.index("other") <= READS_MAX, done
+
+
+async def test_strangers_who_read_do_not_hold_up_the_application(tmp_path: Path) -> None:
+    """A public queue needs no key, and whether a queue exists is looked up before a key is checked."""
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    await board.create(APP, QueueRecord(0, "q", 1, "public", "strong", "", 0))
+    turns, real = list[str](), board._read
+
+    async def read(work: Callable[..., Any], turn: str = "") -> Any:
+        turns.extend([turn] if turn else [])  # it calls itself when it is the caller's turn
+        return await real(work, turn)
+
+    board._read = read  # type: ignore[method-assign]
+    async with serving(board) as url, aiohttp.ClientSession(f"{url}/v1/{APP}/") as http:
+        for path in ("q", "q/lag", "q/delayed", f"q/{'0' * 32}", "nowhere"):
+            for headers, turn in (({}, f"{APP}\npublic"), ({"Authorization": f"Application {KEY}"}, APP)):
+                turns.clear()
+                async with http.get(path, headers=headers) as answer:
+                    assert answer.status == (404 if path == "nowhere" else 200)
+                assert set(turns) == {turn}, path
+        async with http.delete("nowhere/" + "0" * 32) as answer:
+            assert answer.status == 404 and turns[-1] == f"{APP}\npublic"
+    await board.close()

@@ -92,6 +92,7 @@ async def server(database_url: str) -> AsyncIterator[Server]:
         yield found
         for queue in (await found.ask("GET", ""))["queues"]:
             await found.ask("DELETE", f"/{queue['queue_name']}")
+        await found.board._purge()
         forget = (
             "delete from retired"  # otherwise ids continue after those of this queue, whose clock may have been ahead
         )

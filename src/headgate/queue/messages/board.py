@@ -69,7 +69,7 @@ class MessageBoard:
         # card.
         self._node = self._chance.getrandbits(48) | 1 << 40
         self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
-        """Application -> the turns of its reads, while there are any."""
+        """Application, or strangers that read its queues -> the turns of their reads, while there are any."""
         self._waiting = GroupLine()
         self._writing: asyncio.Task[None] | None = None
         self._later = asyncio.Event()
@@ -114,8 +114,9 @@ class MessageBoard:
         await self._write(lambda database: queues.remove(database, app, name), app)
         self.signal.notify(app, None)
 
-    async def queue(self, app: str, name: str) -> records.QueueRecord:
-        return await self._read(lambda database: queues.find(database, app, name), app)
+    async def queue(self, app: str, name: str, turn: str = "") -> records.QueueRecord:
+        """Return the queue. `turn` decides for which other reads this one waits; empty: those of the application."""
+        return await self._read(lambda database: queues.find(database, app, name), turn or app)
 
     async def queues(self, app: str, *, limit: int | None = None, offset: str = "") -> list[records.QueueRecord]:
         """Return queues by name, from `offset` on."""
@@ -161,7 +162,7 @@ class MessageBoard:
 
     async def read(
         self,
-        app: str,
+        turn: str,
         queue: records.QueueRecord,
         partition: int,
         since: Position,
@@ -169,22 +170,22 @@ class MessageBoard:
         limit: int,
         descending: bool = False,
     ) -> list[records.StoredMessage]:
-        """Return messages from `since` on, including it; in descending order if asked. The application only decides
-        for which other reads this one waits."""
+        """Return messages from `since` on, including it; in descending order if asked. `turn` decides for which other
+        reads this one waits."""
         now_ms = self._now_ms()
         return await self._read(
-            lambda database: storage.read(database, queue.id, partition, since, limit, descending, now_ms), app
+            lambda database: storage.read(database, queue.id, partition, since, limit, descending, now_ms), turn
         )
 
-    async def look(self, app: str, work: Callable[[Database, int], T]) -> T:
+    async def look(self, turn: str, work: Callable[[Database, int], T]) -> T:
         """Call a read function with the time in milliseconds since 1970, and return its result. Raise what it raises.
-        The application only decides for which other reads this one waits."""
-        return await self._read(lambda database: work(database, self._now_ms()), app)
+        `turn` decides for which other reads this one waits."""
+        return await self._read(lambda database: work(database, self._now_ms()), turn)
 
     async def _refresh_usage(self, app: str) -> None:
         """Read what the application keeps, unless it is known."""
         if self._account.stale(app):
-            self._account.saw(app, *await self._read(lambda database: usage(database, app), app))
+            self._account.saw(app, *await self._read(lambda database: usage(database, app, self._account.limits), app))
 
     async def change(
         self,
@@ -213,10 +214,11 @@ class MessageBoard:
         return answer
 
     async def get(
-        self, app: str, queue: records.QueueRecord, ids: Sequence[tuple[int, str]]
+        self, turn: str, queue: records.QueueRecord, ids: Sequence[tuple[int, str]]
     ) -> list[records.StoredMessage]:
-        """Return the messages named by (partition, id) that exist."""
-        return await self._read(lambda database: storage.read_ids(database, queue.id, ids, self._now_ms()), app)
+        """Return the messages named by (partition, id) that exist. `turn` decides for which other reads this one
+        waits."""
+        return await self._read(lambda database: storage.read_ids(database, queue.id, ids, self._now_ms()), turn)
 
     # --- upkeep
 
@@ -293,11 +295,11 @@ class MessageBoard:
     def _now_ms(self) -> int:
         return self.now_ns() // 1_000_000
 
-    async def _read(self, work: Callable[[Database], T], app: str = "") -> T:
-        """Call a read function; upkeep, which has no application, waits for nobody."""
-        if not app:
+    async def _read(self, work: Callable[[Database], T], turn: str = "") -> T:
+        """Call a read function; upkeep, which has no turn, waits for nobody."""
+        if not turn:
             return await asyncio.get_running_loop().run_in_executor(self._threads[0], work, self._reader)
-        async with self._turns.setdefault(app, asyncio.Semaphore(READS_MAX)):
+        async with self._turns.setdefault(turn, asyncio.Semaphore(READS_MAX)):
             return await self._read(work)
 
     async def _write(

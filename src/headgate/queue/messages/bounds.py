@@ -11,7 +11,7 @@ from headgate.queue.messages.database import ROW_BYTES, Database
 from headgate.queue.messages.records import MessageDraft, PartitionFull, QueueRecord
 
 DROP_MAX = 20_000
-"""Messages dropped from one partition in one transaction."""
+"""Messages dropped in one transaction; later posts to the same partitions drop the rest."""
 FULL_AGAIN_S = 10.0
 """Seconds after which a post that was refused because there is no room may be tried again."""
 DEAD_ROOM = 2
@@ -78,6 +78,7 @@ class PartitionRoom:
 
     def drop(self, database: Database) -> None:
         """Delete the oldest messages of partitions that hold too much, where their queues allow that."""
+        room = DROP_MAX
         for queue_partition, queue in sorted(self._bounded.items(), key=lambda one: one[0]):
             messages, size = self._usage[queue_partition]
             over = messages - queue.messages_max if queue.messages_max else 0
@@ -86,7 +87,7 @@ class PartitionRoom:
                 continue
             # How many of the oldest messages make up the bytes is known only after looking at their sizes.
             sql = f"select ticks, id, octet_length(body) from message where {_PLACE} order by ticks, id limit ?"
-            most = DROP_MAX if over_bytes > 0 else min(over, DROP_MAX)
+            most = room if over_bytes > 0 else min(over, room)
             for ticks, id, length in database.execute(sql, (*queue_partition, most)):
                 if over <= 0 and over_bytes <= 0:
                     break
@@ -94,7 +95,7 @@ class PartitionRoom:
                     f"delete from message where {_PLACE} and ticks = ? and id = ?", (*queue_partition, ticks, id)
                 )
                 database.growth.add(queue_partition, -1, -length)
-                over, over_bytes = over - 1, over_bytes - length
+                over, over_bytes, room = over - 1, over_bytes - length, room - 1
 
 
 @dataclass(slots=True)
@@ -190,7 +191,7 @@ class ApplicationRoom:
         limits = self._limits
         if not limits.messages_max and not limits.bytes_max:
             return ""
-        messages, size = self._usage.get(app) or usage(self._database, app)
+        messages, size = self._usage.get(app) or usage(self._database, app, limits)
         then = messages + len(drafts), size + size_of(drafts)
         full = _why_full(app, *then, limits)
         self._usage[app] = (messages, size) if full else then
@@ -212,12 +213,16 @@ def size_of(drafts: Sequence[MessageDraft], key: str = "") -> int:
     return size + ROW_BYTES + len(key) + len(drafts) * ANSWER_BYTES if key else size
 
 
-def usage(database: Database, app: str) -> tuple[int, int]:
+def usage(database: Database, app: str, limits: ApplicationLimits) -> tuple[int, int]:
     """Return the number of messages that an application keeps, and the bytes of everything that it keeps."""
     queues = "queue in (select id from queue where app = ?)"
     sql = (
         f"select coalesce(sum(messages), 0), coalesce(sum(bytes), 0) from kept where {queues}"
         f" union all select 0, coalesce(sum(bytes), 0) from extra where {queues}"
+        " union all select 0, coalesce(sum(bytes), 0) from remains where app = ?"
     )
-    (messages, size), (_, extra) = database.execute(sql, (app, app))
-    return int(messages), int(size) + int(messages) * ROW_BYTES + int(extra)
+    (messages, size), (_, extra), (_, remains) = database.execute(sql, (app, app, app))
+    # A full application that removes a queue has room immediately, before its messages are deleted; one that keeps
+    # filling and removing queues has not.
+    left = max(int(remains) - limits.bytes_max, 0)
+    return int(messages), int(size) + int(messages) * ROW_BYTES + int(extra) + left

@@ -52,6 +52,7 @@ create table if not exists later (queue bigint not null, partition integer not n
     due_ms bigint not null, id text {binary} not null, body text {packed} not null, ttl_s bigint not null,
     held integer not null, primary key (queue, partition, ticks));
 create index if not exists later_due on later (queue, partition, due_ms, ticks);
+create index if not exists later_held on later (queue, partition, due_ms) where held = 1;
 create table if not exists awaited (queue bigint not null, partition integer not null, look_ms bigint not null,
     held_ms bigint not null, primary key (queue, partition)){rowless};
 create index if not exists awaited_look on awaited (look_ms);
@@ -76,6 +77,7 @@ create table if not exists schedule_priority (queue bigint not null, name text n
 create table if not exists doomed (queue bigint primary key);
 create table if not exists retired (app text not null, name text not null, last_ticks bigint not null,
     primary key (app, name)){rowless};
+create table if not exists remains (queue bigint primary key, app text not null, bytes bigint not null);
 create table if not exists extra (queue bigint primary key, bytes bigint not null);
 insert into kept (queue, partition, messages, bytes) select queue, partition, count(*), sum(octet_length(body))
     from message where not exists (select 1 from kept) and queue in (select id from queue) group by queue, partition;

@@ -129,9 +129,7 @@ def behind(
     database: Database, queue: int, partition: int, at: Position, limit: int, now_ms: int
 ) -> list[StoredMessage]:
     """Return the messages that come behind a position."""
-    # The read includes the message at the position, which may have expired by now: hence one more, and the filter.
-    found = read(database, queue, partition, at, limit + 1, False, now_ms)
-    return [one for one in found if one.message_id != at.id][:limit]
+    return read(database, queue, partition, at, limit, False, now_ms, exclusive=True)
 
 
 def until(moment: LeaseMoment, ttl_s: float) -> int:

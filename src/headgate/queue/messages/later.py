@@ -19,11 +19,12 @@ from headgate.queueing.ids import ticks_of, ticks_of_unix_ns, unix_text
 from headgate.queueing.partitions import QueuePartition
 
 PARTITIONS_AT_ONCE = 50
-"""Partitions handled in one transaction; those that have waited longest come first."""
+"""Partitions handled in one transaction: applications take turns, and those of an application that have waited longest
+come first."""
 EACH_MAX = 100
 """Messages of one partition delivered in one transaction."""
 TOGETHER_MAX_CHARS = 16_000_000
-"""Characters of bodies after which a delivering transaction ends; it delivers at least one message."""
+"""Characters of bodies that one transaction delivers, shared by the applications; at least one message of each."""
 ORDER = "due_ms, ticks"
 _PLACE = "queue = ? and partition = ?"
 
@@ -109,20 +110,27 @@ def deliver(database: Database, now_ns: int, node: int) -> list[tuple[str, Queue
     """Deliver due messages, a bounded number of them; return applications and partitions. Run it in a transaction of
     its own: it locks partitions in their order, as posting does."""
     now_ms = now_ns // 1_000_000
+    # The first partitions of each application, then the second ones, and so on.
+    turns = (
+        "select awaited.queue, awaited.partition, app, look_ms, row_number() over"
+        " (partition by app order by look_ms, awaited.queue, awaited.partition) as turn"
+        " from awaited left join queue on queue.id = awaited.queue where look_ms <= ?"
+    )
     due = database.execute(
-        "select queue, partition from awaited where look_ms <= ? order by look_ms, queue, partition limit ?",
+        f"select queue, partition, app from ({turns}) as found order by turn, look_ms, queue, partition limit ?",
         (now_ms, PARTITIONS_AT_ONCE),
     )
-    delivered, chars = list[tuple[str, QueuePartition]](), 0
+    delivered, apps = list[tuple[str, QueuePartition]](), {app for _, _, app in due}
+    left_chars = {app: TOGETHER_MAX_CHARS // len(apps) for app in apps}
     # The order of locks is that of posts, so a delivery and a post never wait for each other in a circle.
-    for queue, partition in sorted(due):
+    for queue, partition, app in sorted(due):
         known = queues.named(database, queue)
         if known is None:
             database.execute(f"delete from awaited where {_PLACE}", (queue, partition))
-        elif chars < TOGETHER_MAX_CHARS:
-            app, of = known
+        elif left_chars[app] > 0:
+            of = known[1]
             try:
-                chars += _deliver_partition(database, of, partition, now_ns, node, TOGETHER_MAX_CHARS - chars)
+                left_chars[app] -= _deliver_partition(database, of, partition, now_ns, node, left_chars[app])
             except NoQueue:  # another server has removed it just now
                 continue
             database.notify(f"{app}\n{of.name}\n{partition}")

@@ -16,6 +16,7 @@ from headgate.queue.messages import holders, queues
 from headgate.queue.messages.bounds import FULL_AGAIN_S
 from headgate.queue.messages.database import Database, Row
 from headgate.queue.messages.records import InvalidPost, PartitionFull, QueueRecord
+from headgate.queue.messages.storage import ids_behind
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.partitions import QueuePartition, comes_next, head_of
 
@@ -86,7 +87,7 @@ def _waits(database: Database, place: Row, at: Position, now_ms: int) -> bool:
         f"select 1 from tried where {holders.PLACE} and due_ms between 1 and ? limit 1", (*place, now_ms)
     )
     queue, _, partition = place
-    return bool(due) or bool(holders.behind(database, queue, partition, at, 1, now_ms))
+    return bool(due) or bool(ids_behind(database, queue, partition, at, 1, now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +188,7 @@ def _since_ms(database: Database, held: holders.HeldLease, now_ms: int) -> int |
     """Return when the next message of a partition was posted."""
     due = f"select id from tried where {holders.PLACE} and due_ms between 1 and ? order by due_ms limit 1"
     ids = [id for (id,) in database.execute(due, (*held.place, now_ms))]
-    found = ids or [
-        one.message_id for one in holders.behind(database, held.queue.id, held.partition, held.at, 1, now_ms)
-    ]
+    found = ids or ids_behind(database, held.queue.id, held.partition, held.at, 1, now_ms)
     return unix_ms_of(found[0]) if found else None
 
 

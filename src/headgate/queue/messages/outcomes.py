@@ -15,7 +15,7 @@ from headgate.queue.messages import holders
 from headgate.queue.messages.database import Database
 from headgate.queue.messages.leases import LeasedStrand, strand_of
 from headgate.queue.messages.records import InvalidPost, KeyReused
-from headgate.queue.messages.storage import read_ids, sizes
+from headgate.queue.messages.storage import ids_behind, read_ids, sizes
 from headgate.queueing.ids import Position, position_of
 
 DEAD_MAX_BYTES = 16_000_000
@@ -191,9 +191,7 @@ def _check(
     if ahead[-1] > held.ahead:
         raise InvalidPost({"done": f"{ahead[-1].id} was not fetched"})
     # If all messages up to the last one are named, they are at most this many; one more shows that one was left out.
-    between = holders.behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
-    for one in between:
-        if position_of(one.message_id) < ahead[-1] and one.message_id not in named:
-            raise InvalidPost(
-                {"done": f"{one.message_id} comes before the last one named, and is neither done nor failed"}
-            )
+    between = ids_behind(database, held.queue.id, held.partition, held.at, len(ahead) + 1, moment.now_ms)
+    for id in between:
+        if position_of(id) < ahead[-1] and id not in named:
+            raise InvalidPost({"done": f"{id} comes before the last one named, and is neither done nor failed"})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from headgate.queue.messages.bounds import FULL_AGAIN_S, UNLIMITED, ApplicationLimits
-from headgate.queue.messages.database import Database, Row
+from headgate.queue.messages.database import ROW_BYTES, Database, Row
 from headgate.queue.messages.records import COUNT_MAX, InvalidPost, NoQueue, PartitionFull, QueueRecord
 from headgate.queueing.partitions import priority_of
 
 WAITING_MAX = 1_000
 """Number up to which messages behind a group are counted; above it, answers say "at least"."""
+RETIRED_MAX = 1_000
+"""Limit on the removed queues of an application whose last ids are remembered; the oldest are forgotten."""
 GROUPS_MAX = 400
 """Limit on the rows of groups in one report, over all partitions."""
 _COLUMNS = (
@@ -150,6 +152,12 @@ def remove(database: Database, app: str, name: str) -> None:
         " on conflict (app, name) do update set last_ticks = excluded.last_ticks",
         (app, name, queue.id),
     )
+    oldest = "select app, name from retired where app = ? order by last_ticks desc, name limit ? offset ?"
+    database.execute(f"delete from retired where (app, name) in ({oldest})", (app, RETIRED_MAX, RETIRED_MAX))
+    # It counts until it is deleted.
+    size = f"select sum(bytes + messages * {ROW_BYTES}) as bytes from kept where queue = ?"
+    size = f"select coalesce(sum(bytes), 0) from ({size} union all select bytes from extra where queue = ?) as found"
+    database.execute(f"insert into remains (queue, app, bytes) select ?, ?, ({size})", (queue.id, app, *[queue.id] * 2))
     for table in _PARTS:
         database.execute(f"delete from {table} where queue = ?", (queue.id,))
     # Messages, keys of posts and the state of groups may be many: `purge` deletes them in pieces, under a number that

@@ -23,6 +23,8 @@ from headgate.queueing.partitions import QueuePartition, priority_named
 
 SCHEDULES_MAX = 1_000
 """Limit on the schedules of one queue."""
+ALL_MAX = 10_000
+"""Limit on the schedules of all queues of an application, which may be due at the same time."""
 TOGETHER_MAX_BYTES = 4_000_000
 """Limit on the bytes of the messages of one queue's schedules, which are listed together."""
 TOGETHER_MAX = 50
@@ -91,6 +93,11 @@ def put(database: Database, app: str, name: str, wanted: MessageSchedule, now_ms
         (count,) = database.execute("select count(*) from schedule where queue = ?", (queue.id,))[0]
         if count >= SCHEDULES_MAX:
             raise InvalidPost({"name": f"a queue has at most {SCHEDULES_MAX} schedules"})
+        (count,) = database.execute(
+            "select count(*) from schedule where queue in (select id from queue where app = ?)", (app,)
+        )[0]
+        if count >= ALL_MAX:
+            raise InvalidPost({"name": f"an application has at most {ALL_MAX} schedules"})
     others = "select coalesce(sum(octet_length(body)), 0) from schedule where queue = ? and name <> ?"
     (size,) = database.execute(others, (queue.id, wanted.name))[0]
     if size + len(wanted.body.encode()) > TOGETHER_MAX_BYTES:
@@ -150,8 +157,15 @@ def post_due(
     """Post the messages that are due, a bounded number of them; return applications and partitions. Run it in a
     transaction of its own."""
     room = ApplicationRoom(database, limits)
+    # The first schedules of each application, then the second ones, and so on.
+    turns = (
+        "select schedule.queue as of_queue, schedule.name as of_name, row_number() over"
+        " (partition by app order by next_ms, schedule.queue, schedule.name) as turn"
+        " from schedule join queue on queue.id = schedule.queue where next_ms <= ?"
+    )
     due = database.execute(
-        f"select queue, {_COLUMNS}, {_PRIORITY} from schedule where next_ms <= ? order by next_ms, queue, name limit ?",
+        f"select queue, {_COLUMNS}, {_PRIORITY} from schedule join ({turns} order by turn, next_ms, of_queue, of_name"
+        " limit ?) as found on queue = of_queue and name = of_name order by turn, next_ms, queue, name",
         (moment.now_ms, TOGETHER_MAX),
     )
     posts, of = list[MessagePost](), list[tuple[int, str]]()

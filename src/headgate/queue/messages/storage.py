@@ -20,10 +20,20 @@ AHEAD_MAX_S = 86_400
 
 
 def read(
-    database: Database, queue: int, partition: int, since: Position, limit: int, descending: bool, now_ms: int
+    database: Database,
+    queue: int,
+    partition: int,
+    since: Position,
+    limit: int,
+    descending: bool,
+    now_ms: int,
+    *,
+    exclusive: bool = False,
 ) -> list[StoredMessage]:
-    """Return messages from `since` on, including it. There may be fewer than `limit` if bodies are large."""
-    order, compared = ("desc", "<=") if descending else ("asc", ">=")
+    """Return messages from `since` on, including it unless `exclusive`. There may be fewer than `limit` if bodies are
+    large."""
+    order, compared = ("desc", "<") if descending else ("asc", ">")
+    compared += "" if exclusive else "="
     where = f"queue = ? and partition = ? and (ticks, id) {compared} (?, ?) and expires_ms > ?"
     some = f"from message where {where} order by ticks {order}, id {order} limit ?"
     place = (queue, partition, since.ticks, since.id, now_ms)
@@ -31,6 +41,15 @@ def read(
     if limit > FEW:
         limit = fitting(size for (size,) in database.execute(f"select octet_length(body) {some}", (*place, limit)))
     return _stored(database.execute(f"select id, ticks, body, partition {some}", (*place, limit))) if limit else []
+
+
+def ids_behind(database: Database, queue: int, partition: int, at: Position, limit: int, now_ms: int) -> list[str]:
+    """Return the ids of the messages that come behind a position, without reading their bodies."""
+    sql = (
+        "select id from message where queue = ? and partition = ? and (ticks, id) > (?, ?) and expires_ms > ?"
+        " order by ticks, id limit ?"
+    )
+    return [id for (id,) in database.execute(sql, (queue, partition, at.ticks, at.id, now_ms, limit))]
 
 
 def read_ids(database: Database, queue: int, ids: Sequence[tuple[int, str]], now_ms: int) -> list[StoredMessage]:
@@ -167,14 +186,16 @@ def purge(database: Database, now_ms: int, most: int) -> int:
     sql = f"delete from retired where (app, name) in ({past}) returning 1"
     removed += _removed(database, sql, (long_ago, most - removed))
     # The counts of a removed queue were deleted with it, so these deletions are not counted.
-    for (queue,) in database.execute("select queue from doomed limit 10"):
+    for (queue,) in database.execute("select queue from doomed limit ?", (most - removed,)):
         for table, key in _OF_REMOVED_QUEUES:
             left = f"select {key} from {table} where queue = ? limit ?"
             sql = f"delete from {table} where ({key}) in ({left}) returning 1"
             removed += _removed(database, sql, (queue, most - removed))
+        if removed >= most:
+            break
         # Below the limit, none of the tables has anything of this queue.
-        if removed < most:
-            database.execute("delete from doomed where queue = ?", (queue,))
+        for table in ("doomed", "remains"):
+            database.execute(f"delete from {table} where queue = ?", (queue,))
     return removed
 
 

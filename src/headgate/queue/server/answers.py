@@ -67,9 +67,9 @@ class MessageSite:
 
         return allowed
 
-    async def queue(self, app: str, name: str) -> QueueRecord:
-        """Return the queue. Raise NoQueue, also for names that no queue can have."""
-        return await self.board.queue(app, name)
+    async def queue(self, app: str, name: str, turn: str = "") -> QueueRecord:
+        """Return the queue. `turn`: see `QueueCaller.turn`. Raise NoQueue, also for names that no queue can have."""
+        return await self.board.queue(app, name, turn)
 
 
 def now_ms() -> int:
@@ -126,16 +126,19 @@ REFUSALS = (
 )
 
 
-async def messages(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:
-    """Return messages partition by partition. If there are none, wait for some as long as the page says."""
-    found = await _read(site, app, queue, page)
+async def messages(
+    site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, turn: str
+) -> list[StoredMessage]:
+    """Return messages partition by partition. If there are none, wait for some as long as the page says. `turn`: see
+    `QueueCaller.turn`."""
+    found = await _read(site, app, queue, page, turn)
     if not page.wait_s or _news(found, page):
         return found
     end = asyncio.get_running_loop().time() + page.wait_s
     # Most requests find something immediately and need no listener. The others read again: between the first read and
     # listening, a post would wake nobody.
     with site.metrics.waiting.track_inprogress(), site.board.signal.listen(app, queue.name) as listener:
-        while not _news(found := await _read(site, app, queue, page), page) and not site.stop.is_set():
+        while not _news(found := await _read(site, app, queue, page, turn), page) and not site.stop.is_set():
             try:
                 async with asyncio.timeout_at(end):
                     await unless(site.stop, listener.wait())
@@ -149,7 +152,7 @@ def _news(found: list[StoredMessage], page: MessagePage) -> bool:
     return any(one.message_id != page.since.id for one in found)
 
 
-async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage) -> list[StoredMessage]:
+async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, turn: str) -> list[StoredMessage]:
     found: list[StoredMessage] = []
     for partition in page.partitions:
         # Each partition has a page of its own, and there may be two hundred of them.
@@ -158,7 +161,7 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
         # Reads include the message at the position, so read one more where that one is left out.
         more = page.exclusive
         some = await site.board.read(
-            app, queue, partition, page.since, limit=page.limit + more, descending=page.descending
+            turn, queue, partition, page.since, limit=page.limit + more, descending=page.descending
         )
         if page.exclusive:
             some = [one for one in some if one.message_id != page.since.id]
@@ -168,7 +171,7 @@ async def _read(site: MessageSite, app: str, queue: QueueRecord, page: MessagePa
 
 
 def stream(
-    site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, still: Callable[[], bool]
+    site: MessageSite, app: str, queue: QueueRecord, page: MessagePage, turn: str, still: Callable[[], bool]
 ) -> ServerSentEvents:
     """Return a stream of the messages behind the page's position and every later one, in order within each partition.
     End when `still` says that the caller would no longer be admitted."""
@@ -178,7 +181,7 @@ def stream(
         with site.board.signal.listen(app, queue.name) as listener:
             while True:
                 for partition in page.partitions:
-                    async for one in _after(site, app, queue, partition, places, page, still):
+                    async for one in _after(site, turn, queue, partition, places, page, still):
                         yield {"event": "message", "id": one.message_id, "data": msgspec.json.encode(one).decode()}
                 while not (news := await _posts(site, listener)):
                     if site.stop.is_set() or not still():
@@ -188,7 +191,7 @@ def stream(
                     return
                 # A queue that was removed and created again is another one: readers must not continue as if nothing
                 # were missing.
-                if news[1] and not await _exists(site, app, queue):
+                if news[1] and not await _exists(site, app, queue, turn):
                     yield {"event": "gone", "data": ""}
                     return
 
@@ -197,7 +200,7 @@ def stream(
 
 async def _after(
     site: MessageSite,
-    app: str,
+    turn: str,
     queue: QueueRecord,
     partition: int,
     places: dict[int, Position],
@@ -209,7 +212,7 @@ async def _after(
         since = places.get(partition, page.since)
         skip = partition in places or page.exclusive
         # Reads are inclusive, so the message that was sent last is read again and left out.
-        found = await site.board.read(app, queue, partition, since, limit=STREAM_PAGE + 1)
+        found = await site.board.read(turn, queue, partition, since, limit=STREAM_PAGE + 1)
         fresh = [one for one in found if not (skip and one.message_id == since.id)]
         for one in fresh:
             places[partition] = position_of(one.message_id)
@@ -253,8 +256,8 @@ async def _posts(site: MessageSite, listener: Listener) -> tuple[set[QueuePartit
         return None
 
 
-async def _exists(site: MessageSite, app: str, queue: QueueRecord) -> bool:
+async def _exists(site: MessageSite, app: str, queue: QueueRecord, turn: str) -> bool:
     try:
-        return (await site.board.queue(app, queue.name)).id == queue.id
+        return (await site.board.queue(app, queue.name, turn)).id == queue.id
     except NoQueue:
         return False

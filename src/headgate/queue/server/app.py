@@ -143,59 +143,59 @@ async def post_messages(site: answers.MessageSite, request: HttpRequest, app: st
     return answers.answer({**answers.OK, "messages": posted}, 201, headers)
 
 
-async def _seen(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> QueueRecord:
-    """Return the queue if the caller may read it. Raise NoQueue, Denied."""
+async def _seen(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> tuple[QueueRecord, str]:
+    """Return the queue if the caller may read it, and the turn of the caller's reads. Raise NoQueue, AccessDenied."""
     caller = site.caller(request, app)
-    of = await site.queue(app, queue)
+    of = await site.queue(app, queue, caller.turn(app))
     caller.must_see(app, of)
-    return of
+    return of, caller.turn(app)
 
 
 @get("/v1/{app:str}/{queue:str}")
 async def get_messages(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
-    of = await _seen(site, request, app, queue)
+    of, turn = await _seen(site, request, app, queue)
     return answers.answer(
-        {**answers.OK, "messages": await answers.messages(site, app, of, forms.page(request.query, of))}
+        {**answers.OK, "messages": await answers.messages(site, app, of, forms.page(request.query, of), turn)}
     )
 
 
 @get("/v1/{app:str}/{queue:str}/stream")
 async def stream_messages(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> StreamResponse:
     """Stream messages. Continue after `Last-Event-ID`, which browsers send after a broken connection."""
-    of = await _seen(site, request, app, queue)
+    of, turn = await _seen(site, request, app, queue)
     page = forms.page(request.query, of)
     last = request.headers.get("last-event-id", "")
     # An id says nothing about the partition, so a stream of several cannot be continued by it.
     if is_id(last) and len(page.partitions) == 1:
         page = forms.MessagePage(page.partitions, position_of(last), True, page.limit, False, 0)
-    return answers.stream(site, app, of, page, site.still(request, app, of))
+    return answers.stream(site, app, of, page, turn, site.still(request, app, of))
 
 
 @get("/v1/{app:str}/{queue:str}/lag")
 async def get_lag(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return the number of messages that wait behind `after` in one `partition`."""
-    of = await _seen(site, request, app, queue)
+    of, turn = await _seen(site, request, app, queue)
     partition = forms.whole_number(request.query, "partition", 1, of.partitions, 1)
     after = forms.position_after(request.query)
-    found = await site.board.look(app, lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
+    found = await site.board.look(turn, lambda database, now_ms: backlog(database, of.id, partition, after, now_ms))
     return answers.answer({**answers.OK, **asdict(found)})
 
 
 @get("/v1/{app:str}/{queue:str}/delayed")
 async def get_delayed(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     """Return the delayed messages of one `partition`."""
-    of = await _seen(site, request, app, queue)
+    of, turn = await _seen(site, request, app, queue)
     query = request.query
     partition = forms.whole_number(query, "partition", 1, of.partitions, 1)
     limit = forms.whole_number(query, "limit", 1, READ_MAX, forms.LIMIT_DEFAULT)
-    found = await site.board.look(app, lambda database, _: later.delayed(database, of.id, partition, limit))
+    found = await site.board.look(turn, lambda database, _: later.delayed(database, of.id, partition, limit))
     return answers.answer({**answers.OK, "messages": found})
 
 
 @delete("/v1/{app:str}/{queue:str}/delayed/{ids:str}", status_code=200)
 async def withdraw(site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     caller = site.caller(request, app)
-    of = await site.queue(app, queue)
+    of = await site.queue(app, queue, caller.turn(app))
     caller.must_change(app, of)
     named = forms.ids(ids)
     count = await site.board.change(app, lambda database, now: later.withdraw(database, of.id, named, now.now_ns))
@@ -204,8 +204,8 @@ async def withdraw(site: answers.MessageSite, request: HttpRequest, app: str, qu
 
 @get("/v1/{app:str}/{queue:str}/{ids:str}")
 async def get_by_id(site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
-    of = await _seen(site, request, app, queue)
-    return answers.answer({**answers.OK, "messages": await site.board.get(app, of, forms.ids(ids))})
+    of, turn = await _seen(site, request, app, queue)
+    return answers.answer({**answers.OK, "messages": await site.board.get(turn, of, forms.ids(ids))})
 
 
 @put("/v1/{app:str}/{queue:str}/{ids:str}")
@@ -221,7 +221,7 @@ async def delete_by_id(
     site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str
 ) -> Response[bytes]:
     caller = site.caller(request, app)
-    caller.must_change(app, await site.queue(app, queue))
+    caller.must_change(app, await site.queue(app, queue, caller.turn(app)))
     await site.board.delete(app, queue, forms.ids(ids))
     return answers.answer(answers.OK)
 
