@@ -15,6 +15,12 @@ MODULES = [p for p in ALL if "ansible_plugins" not in p.parts]
 """Ansible dictates the form of its plugins."""
 WRITTEN = [p for p in MODULES if not p.stem.endswith(("_pb2", "_pb2_grpc"))]
 """Modules that are not generated."""
+TOYS = sorted(
+    path
+    for path in (SOURCE.parents[1] / "tests/integration/adding").glob("*.py")
+    if not path.stem.startswith(("test_", "__"))
+)
+"""Modules that the pages below `docs/how-to/add` tell people to copy into the product."""
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 

@@ -19,6 +19,8 @@ BENCHES = 2
 
 
 class Shed:
+    """Keep machines in files of one directory."""
+
     def __init__(self, root: Path) -> None:
         self._root = root
 

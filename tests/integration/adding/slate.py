@@ -17,7 +17,7 @@ from headgate.store.types import At, Backend, Corrupt, Entry, Op, StoreError
 SCHEME = "slate://"
 
 
-class Written(msgspec.Struct):
+class SlateContent(msgspec.Struct):
     revision: int
     entries: list[Entry]
     appended: dict[str, int]
@@ -32,7 +32,7 @@ class SlateBackend(MemoryBackend):
         written = await super().commit(checks, ops)
         lasting = [entry for entry in self.tree.entries.values() if entry.lease is None]
         beside = self._path.with_suffix(".new")
-        beside.write_bytes(msgspec.json.encode(Written(self.tree.revision, lasting, self.tree.appended)))
+        beside.write_bytes(msgspec.json.encode(SlateContent(self.tree.revision, lasting, self.tree.appended)))
         beside.replace(self._path)
         return written
 
@@ -41,7 +41,7 @@ def _read(path: Path) -> Tree:
     if not path.exists():
         return Tree()
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Written)
+        found = msgspec.json.decode(path.read_bytes(), type=SlateContent)
     except msgspec.DecodeError as error:
         raise Corrupt(f"{path}: this is no slate: {error}; move it away to start with an empty store") from error
     return Tree(found.entries, found.appended, found.revision)
