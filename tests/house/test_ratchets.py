@@ -25,7 +25,7 @@ ANY = 1_560
 """Uses of `Any` in annotations."""
 IMPORT_SHARE = 0.06
 """Lines that import, of all lines."""
-LONG_IMPORTS = 6
+LONG_IMPORTS = 3
 """Imports that take several lines: a module from which that many names are taken is imported itself."""
 UNUSED = {"__all__", "__getattr__", "__version__", "read_lock"}
 """Names that others read. `read_lock` is the other side of `write_lock`."""

@@ -21,19 +21,7 @@ from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
 from headgate.gate.builds.report import approvers
 from headgate.gate.rules.requirements import vouching
-from headgate.gate.state.actions import (
-    Action,
-    Cancel,
-    Land,
-    MarkLanded,
-    Merge,
-    Record,
-    Report,
-    Resume,
-    Run,
-    Supersede,
-    Vouch,
-)
+from headgate.gate.state import actions as gate_actions
 from headgate.gate.state.change import Change, ChangeState, Tell
 from headgate.gate.state.model import Item, State
 from headgate.gate.state.works import BuildOutcome, Dequeue
@@ -94,7 +82,7 @@ class PipelineTurn:
         self,
         before: State,
         after: State,
-        actions: Sequence[Action],
+        actions: Sequence[gate_actions.Action],
         ends: Sequence[TurnPart],
         reported: Sequence[TurnPart] = (),
     ) -> list[TurnPart]:
@@ -106,8 +94,8 @@ class PipelineTurn:
         place = self.map.tenant(self.tenant).pipeline(self.pipeline)
         actions = _lasting(actions)
         diff = writes(place, before, after)
-        runs = {action.id: action for action in actions if isinstance(action, Run)}
-        cancelled = {action.id for action in actions if isinstance(action, Cancel)}
+        runs = {action.id: action for action in actions if isinstance(action, gate_actions.Run)}
+        cancelled = {action.id for action in actions if isinstance(action, gate_actions.Cancel)}
         past = Bygone(self.tenant, self.pipeline, self.now_ms, self.notified, self.outcomes)
         out = [TurnPart([op]) for op in diff.fresh]
         # The history comes first: recording twice does no harm, but once an item is gone, its data is lost.
@@ -122,12 +110,12 @@ class PipelineTurn:
         reports, unwanted = [*reported], list[TurnPart]()
         for action in actions:
             # A landing is requested together with the item's record that marks it as landing.
-            if isinstance(action, Land):
+            if isinstance(action, gate_actions.Land):
                 item = of.get(action.work.buildset)
                 piece = items.setdefault(item.id if item is not None else "", TurnPart(item=item.id if item else ""))
                 piece.ops += self._landing(action, item)
             # A cancellation goes together with the build or item that it changes, or last if neither exists any more.
-            elif isinstance(action, Cancel | Resume):
+            elif isinstance(action, gate_actions.Cancel | gate_actions.Resume):
                 piece = self._word(action)
                 if (with_it := builds.get(action.id)) is not None:
                     with_it.ops += piece.ops
@@ -148,7 +136,7 @@ class PipelineTurn:
         out += [TurnPart([op]) for op in diff.stale]
         return [piece for piece in out if piece.ops]
 
-    def _build(self, record: list[Op], action: Run | None, cancelled: bool) -> list[Op]:
+    def _build(self, record: list[Op], action: gate_actions.Run | None, cancelled: bool) -> list[Op]:
         """Return a build's record and, if it must run, the request to run it."""
         # A build that was cancelled in the same turn that started it is recorded, but never requested.
         if action is None or cancelled:
@@ -168,7 +156,7 @@ class PipelineTurn:
     def _request(self, id: str, precedence: int, meta: dict[str, str]) -> Request:
         return Request(id, precedence, meta={"tenant": self.tenant, "pipeline": self.pipeline, **meta})
 
-    def _landing(self, action: Land, item: Item | None) -> list[Op]:
+    def _landing(self, action: gate_actions.Land, item: Item | None) -> list[Op]:
         """Return operations that request a landing. Unlike an item's other requests, it is never cancelled."""
         connection, id = action.work.change.connection, item.id if item is not None else ""
         # Plain git has no forge that could merge, so a merger pushes.
@@ -186,7 +174,7 @@ class PipelineTurn:
 
     def _add(  # noqa: C901 - one case for each kind of action
         self,
-        action: Action,
+        action: gate_actions.Action,
         items: dict[str, TurnPart],
         reports: list[TurnPart],
         cancelled: set[str],
@@ -194,9 +182,9 @@ class PipelineTurn:
         past: Bygone,
     ) -> None:
         match action:
-            case Run():
+            case gate_actions.Run():
                 pass  # written with its build's record
-            case Merge(id, work, precedence):
+            case gate_actions.Merge(id, work, precedence):
                 # An interrupted turn may already have written the request (`_lasting`); writing it again would take it
                 # away from its worker.
                 if id not in cancelled and id not in self.notified:
@@ -207,22 +195,22 @@ class PipelineTurn:
                         meta |= change_meta(whose.change)
                     request = self._request(id, precedence, meta)
                     piece.ops += self.merges.submit(request, msgspec.json.encode(work))
-            case Land() | Cancel() | Resume():
+            case gate_actions.Land() | gate_actions.Cancel() | gate_actions.Resume():
                 pass  # written with the builds that they change
-            case Report(id, work, phase=phase, kind=kind) if work.change.connection in self.outboxes.lands:
+            case gate_actions.Report(id, work, phase=phase, kind=kind) if work.change.connection in self.outboxes.lands:
                 if not phase:  # the pipeline's reporters handle reports that have a phase
                     text = note(id, work, self.tenant, self.now_ms, kind)
                     reports.append(TurnPart(self.outboxes.tell(work.change.connection, text)))
-            case MarkLanded(work=work):
+            case gate_actions.MarkLanded(work=work):
                 outgoing = to_mark(action, self.tenant, self.now_ms)
                 piece = TurnPart(self.outboxes.ask(work.change.connection, [outgoing]))
                 reports.append(self._landed(work.change, piece) if action.early else piece)
-            case Report(id, work, precedence):
+            case gate_actions.Report(id, work, precedence):
                 request = self._request(id, precedence, change_meta(work.change))
                 reports.append(TurnPart(self.merges.submit(request, msgspec.json.encode(work))))
-            case Record():
+            case gate_actions.Record():
                 reports.append(self._ended(action, past))
-            case Vouch(change, word):
+            case gate_actions.Vouch(change, word):
                 # The result is only about this patchset, and a newer one may have been seen since.
                 known = shown(self.map, self.mirror, change)
                 if known is not None and known.change.commit == change.commit:
@@ -232,13 +220,13 @@ class PipelineTurn:
                 reports.append(
                     TurnPart(self.map.events.tenant(self.tenant).pipelines(pipeline).trigger.stream.append(event))
                 )
-            case Supersede(pipeline, key):
+            case gate_actions.Supersede(pipeline, key):
                 other = self.map.events.tenant(self.tenant).pipelines(pipeline).management
                 reports.append(TurnPart(other.stream.append(ForPipeline(pipeline, Dequeue(key)))))
             case _:
                 assert_never(action)
 
-    def _ended(self, action: Record, past: Bygone) -> TurnPart:
+    def _ended(self, action: gate_actions.Record, past: Bygone) -> TurnPart:
         """Return the part that records the end of an item and, if it landed, the landing of all its changes."""
         item = action.item
         ended = self._with_people(past.ended(item, action.result, action.message), item.change)
@@ -272,24 +260,28 @@ class PipelineTurn:
             return ended
         return replace(ended, proposers=known.proposers, approvers=approvers(known))
 
-    def _word(self, action: Cancel | Resume) -> TurnPart:
+    def _word(self, action: gate_actions.Cancel | gate_actions.Resume) -> TurnPart:
         """Return the part that tells the request's worker to stop or continue; empty if the request does not exist."""
         found = self.notified.get(action.id)
         if found is None:
             return TurnPart()
-        if isinstance(action, Cancel):
+        if isinstance(action, gate_actions.Cancel):
             checks, ops = Requests.cancel(found)
             return TurnPart(ops, checks)
         check, op = Requests.resume(found)
         return TurnPart([op], [check])
 
 
-def _lasting(actions: Sequence[Action]) -> list[Action]:
+def _lasting(actions: Sequence[gate_actions.Action]) -> list[gate_actions.Action]:
     """Return the actions without cancellations of merges that are requested again: after an interrupted turn, the same
     events make an item leave and enter once more.
     """
-    last = {action.id: action for action in actions if isinstance(action, Merge | Cancel)}
-    return [one for one in actions if not isinstance(one, Cancel) or isinstance(last[one.id], Cancel)]
+    last = {action.id: action for action in actions if isinstance(action, gate_actions.Merge | gate_actions.Cancel)}
+    return [
+        one
+        for one in actions
+        if not isinstance(one, gate_actions.Cancel) or isinstance(last[one.id], gate_actions.Cancel)
+    ]
 
 
 def _giving_up(before: State, after: State) -> dict[str, str]:

@@ -13,18 +13,8 @@ from headgate.adapters.git.command import GitImpossible
 from headgate.adapters.git.mirror import MirrorRepository
 from headgate.adapters.git.notes import NOTES, landed_as, read
 from headgate.adapters.git.objects import Original, decoded
+from headgate.adapters.git.poll import names as ref_names
 from headgate.adapters.git.poll.moves import as_it_was, moved_heads, moved_refs, watched
-from headgate.adapters.git.poll.names import (
-    APPROVED,
-    FOR,
-    HEADS,
-    RECHECK,
-    Misfits,
-    Names,
-    RefStatements,
-    gained,
-    orphans,
-)
 from headgate.adapters.git.series import Stacked, contained, few, files, stacked
 from headgate.base.ids import derived
 from headgate.gate.state.change import Change, ChangeState, EventKind, TriggerEvent
@@ -49,15 +39,15 @@ class Look:
         connection: str,
         project: str,
         mirror: MirrorRepository,
-        names: Names,
+        names: ref_names.Names,
         refs: Mapping[str, str],
         known: Mapping[str, ChangeState],
-        misfits: Misfits,
+        misfits: ref_names.Misfits,
     ) -> None:
         """Prepare a poll; `known` has the change states of this project."""
         self._connection, self._project, self._mirror, self._names = connection, project, mirror, names
         self._refs, self._known, self.misfits = refs, known, misfits
-        self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(HEADS)}
+        self._heads = {ref: commit for ref, commit in refs.items() if ref.startswith(ref_names.HEADS)}
         self._proposed: dict[str, tuple[str, str]] = {}
         """Ref below refs/for -> branch and topic, for refs that propose a change."""
         self._change_states: list[ChangeState] = []
@@ -66,7 +56,7 @@ class Look:
         """Key and commit of changes that are reported as landed but still proposed, which need another poll."""
         self._stacked: dict[str, Stacked] = {}
         """Key of a proposal whose branch's history was read -> the changes that it is built on."""
-        self._statements = RefStatements(refs, int(time.time() * 1000))
+        self._statements = ref_names.RefStatements(refs, int(time.time() * 1000))
         self.answered: dict[str, str] = {}
         """Refs that requested a recheck and whose event is recorded -> their commits."""
         self.orphans: dict[str, str] = {}
@@ -89,9 +79,11 @@ class Look:
         old = old_heads or {}
         moved_heads = {ref: commit for ref, commit in self._heads.items() if old.get(ref) != commit}
         # Fetch everything that is new together; each separate fetch would need another process and connection.
-        gone = await self._mirror.bring({**{FOR + name: self._refs[FOR + name] for name in fresh}, **moved_heads})
+        gone = await self._mirror.bring(
+            {**{ref_names.FOR + name: self._refs[ref_names.FOR + name] for name in fresh}, **moved_heads}
+        )
         self._note_unfetched(gone, old)
-        fresh = [name for name in fresh if self._refs[FOR + name] not in gone and self._has_head(name)]
+        fresh = [name for name in fresh if self._refs[ref_names.FOR + name] not in gone and self._has_head(name)]
         fresh = await self._not_landed(fresh, doubted)
         await self._closed()
         # This precedes `_describe`, which writes the bases found here into the new changes.
@@ -101,7 +93,7 @@ class Look:
         self._again(answered)
         self._statements.lost(self._proposed, self.misfits)
         now = (*self._known.values(), *self._change_states)
-        self.orphans = orphans(self._refs, self._project, self._names, now, self.misfits)
+        self.orphans = ref_names.orphans(self._refs, self._project, self._names, now, self.misfits)
         moved = old_heads is None or dict(old_heads) != self._heads
         if old_heads is not None and moved:
             await self._branches(old_heads)
@@ -142,9 +134,9 @@ class Look:
     def _name(self) -> list[str]:
         """Return the names of new changes, as many as one poll covers."""
         for ref in self._refs:
-            if not ref.startswith(FOR):
+            if not ref.startswith(ref_names.FOR):
                 continue
-            name = ref.removeprefix(FOR)
+            name = ref.removeprefix(ref_names.FOR)
             if why := self._names.misfit(self._project, name):
                 self.misfits.add(ref, why)
             else:
@@ -158,10 +150,10 @@ class Look:
         return fresh[:FRESH_MAX]
 
     def _head(self, name: str) -> str:
-        return self._heads[HEADS + self._proposed[name][0]]
+        return self._heads[ref_names.HEADS + self._proposed[name][0]]
 
     def _has_head(self, name: str) -> bool:
-        return HEADS + self._proposed[name][0] in self._heads
+        return ref_names.HEADS + self._proposed[name][0] in self._heads
 
     def _key(self, name: str) -> str:
         branch, topic = self._proposed[name]
@@ -171,7 +163,7 @@ class Look:
         known = self._known.get(self._key(name))
         if known is None or not known.open or known.change.branch != self._proposed[name][0]:
             return False
-        return known.change.commit == self._refs[FOR + name]
+        return known.change.commit == self._refs[ref_names.FOR + name]
 
     async def _not_landed(self, fresh: list[str], doubted: set[tuple[str, str]]) -> list[str]:
         """Return the changes without those that have landed and whose refs only wait to be deleted: the listing is
@@ -179,7 +171,7 @@ class Look:
         counts as proposed again."""
         found = []
         for name in fresh:
-            key, commit = self._key(name), self._refs[FOR + name]
+            key, commit = self._key(name), self._refs[ref_names.FOR + name]
             known = self._known.get(key)
             if known is None or not known.landed or known.change.commit != commit:
                 found.append(name)
@@ -197,33 +189,41 @@ class Look:
         """Determine how the proposals for each branch depend on each other, if that may have changed. Raise
         GitError."""
         open_ = {name for name in self._proposed if self._has_head(name) and self._is_known(name)} | set(fresh)
-        stirred = {self._proposed[name][0] for name in fresh} | {ref.removeprefix(HEADS) for ref in moved_heads}
+        stirred = {self._proposed[name][0] for name in fresh} | {
+            ref.removeprefix(ref_names.HEADS) for ref in moved_heads
+        }
         stirred |= {s.change.branch for s in self._known.values() if s.open and s.change.ref not in self._refs}
         known = {**self._known, **{s.change.key: s for s in self._change_states}}
         for branch in stirred:
-            tips = {self._key(name): self._refs[FOR + name] for name in open_ if self._proposed[name][0] == branch}
+            tips = {
+                self._key(name): self._refs[ref_names.FOR + name] for name in open_ if self._proposed[name][0] == branch
+            }
             absent = await self._mirror.missing(tips.values())
             tips = {key: tip for key, tip in tips.items() if tip not in absent}
             if tips:
                 changes = {key: one for key, one in known.items() if one.change.branch == branch}
-                self._stacked |= await stacked(self._mirror, self._heads[HEADS + branch], tips, changes, self._refs)
+                self._stacked |= await stacked(
+                    self._mirror, self._heads[ref_names.HEADS + branch], tips, changes, self._refs
+                )
 
     async def _describe(self, fresh: list[str]) -> dict[str, Change]:
         paths: dict[tuple[str, str], tuple[str, ...] | None] = {}
         for head in {self._head(name) for name in fresh}:
-            commits = {self._refs[FOR + name] for name in fresh if self._head(name) == head}
+            commits = {self._refs[ref_names.FOR + name] for name in fresh if self._head(name) == head}
             found = await files(self._mirror, head, commits)
             paths |= {(head, commit): changed for commit, changed in found.items()}
 
         def all_of_them() -> dict[str, Change]:
-            return {name: self._described(name, paths[self._head(name), self._refs[FOR + name]]) for name in fresh}
+            return {
+                name: self._described(name, paths[self._head(name), self._refs[ref_names.FOR + name]]) for name in fresh
+            }
 
         return await asyncio.to_thread(all_of_them)
 
     def _described(self, name: str, paths: tuple[str, ...] | None) -> Change:
         """Describe the change. If its commit is missing or damaged, only name it, so that the merge fails and the
         author learns the reason."""
-        commit = self._refs[FOR + name]
+        commit = self._refs[ref_names.FOR + name]
         branch, topic = self._proposed[name]
         try:
             original = self._mirror.parts(commit).original
@@ -238,7 +238,7 @@ class Look:
             branch=branch,
             topic=topic,
             commit=commit,
-            ref=FOR + name,
+            ref=ref_names.FOR + name,
             message=message,
             owner=_owner(decoded(original, original.author)),
             files=few(paths),
@@ -252,9 +252,9 @@ class Look:
             self._change(name, described.get(name))
 
     def _change(self, name: str, described: Change | None) -> None:
-        known, approved = self._known.get(self._key(name)), self._refs.get(APPROVED + name, "")
+        known, approved = self._known.get(self._key(name)), self._refs.get(ref_names.APPROVED + name, "")
         arrived = self._stacked.get(self._key(name), Stacked()).arrived
-        statements = self._statements.of(name, self._refs[FOR + name], known)
+        statements = self._statements.of(name, self._refs[ref_names.FOR + name], known)
         if described is None:
             # Its commit could not be fetched, or it has landed and its ref still exists.
             if known is None or not self._is_known(name):
@@ -273,7 +273,7 @@ class Look:
         if arrived and known is not None and known.open:
             self._tell(EventKind.MERGED, described, described.commit)
         approved_before = same is not None and same.is_approved
-        if (now.is_approved and not approved_before) or gained(now, same):
+        if (now.is_approved and not approved_before) or ref_names.gained(now, same):
             self._tell(EventKind.APPROVED, described, "")
 
     def _again(self, answered: Mapping[str, str]) -> None:
@@ -283,12 +283,14 @@ class Look:
         now = {s.change.key: s for s in (*self._known.values(), *self._change_states)}
         reported = {event.change.key for event in self._events if event.kind is EventKind.PROPOSED}
         for ref, commit in self._refs.items():
-            name = ref.removeprefix(RECHECK)
+            name = ref.removeprefix(ref_names.RECHECK)
             if name == ref or answered.get(ref) == commit:
                 continue
             change_state = now.get(self._key(name)) if name in self._proposed else None
             if change_state is None or not change_state.open:
-                self.misfits.add(ref, f"there is no such change to test again; propose it: push to {FOR}{name}")
+                self.misfits.add(
+                    ref, f"there is no such change to test again; propose it: push to {ref_names.FOR}{name}"
+                )
                 continue
             if len(self.answered) >= RECHECKS_MAX:
                 self.more = True
@@ -313,11 +315,11 @@ class Look:
     async def _closed(self) -> None:
         """Close changes whose ref is gone: as landed if their branch contains them, otherwise as abandoned. Close
         changes whose branch is gone, too; if it returns, they count as proposed again."""
-        refs = {FOR + name for name in self._proposed}
+        refs = {ref_names.FOR + name for name in self._proposed}
         gone = [s.change for s in self._known.values() if s.open and s.change.ref not in refs]
         landed: set[str] = set()
         for ref, head in self._heads.items():
-            candidates = [change for change in gone if HEADS + change.branch == ref]
+            candidates = [change for change in gone if ref_names.HEADS + change.branch == ref]
             landed |= await self._landed_in(candidates, head)
         for change in gone:
             if change.ref in self._refs and change.key not in landed:

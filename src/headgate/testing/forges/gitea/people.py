@@ -19,17 +19,9 @@ from headgate.testing.forges.gitea.acts import FakeGiteaActs, FakeGiteaRefused, 
 from headgate.testing.forges.gitea.calls import ROUTES, FakeGiteaCall, FakeGiteaRoute
 from headgate.testing.forges.gitea.views import FakeGiteaPost, FakeGiteaShows
 from headgate.testing.forges.github import hosts
+from headgate.testing.forges.github import server as github_server
 from headgate.testing.forges.github.mail import Mail, Postman
 from headgate.testing.forges.github.model import FakeGitHubAccount, FakeGitHubComment, FakeGitHubLabel
-from headgate.testing.forges.github.server import (
-    FakeGitHubExchange,
-    FakeGitHubFault,
-    as_json,
-    failed,
-    fault_at,
-    on_a_port,
-    put,
-)
 from headgate.testing.forges.pages import FakePages
 
 API = "/api/v1"
@@ -46,13 +38,13 @@ class FakeGiteaServer:
     acts: FakeGiteaActs
     path: str
     """Path prefix, as of an instance below another site."""
-    judge: Callable[[FakeGitHubExchange], None] | None = None
+    judge: Callable[[github_server.FakeGitHubExchange], None] | None = None
     """Checks each request and answer; raises when Gitea's own API description does not allow it."""
-    log: list[FakeGitHubExchange] = field(default_factory=list)
+    log: list[github_server.FakeGitHubExchange] = field(default_factory=list)
     """All REST calls, in order."""
     wrong: list[str] = field(default_factory=list)
     """Errors that the judge found."""
-    faults: list[FakeGitHubFault] = field(default_factory=list)
+    faults: list[github_server.FakeGitHubFault] = field(default_factory=list)
     after_s: int = 0
     """Seconds in the Retry-After header of a 429."""
     quiet_until_s: float = 0.0
@@ -88,14 +80,14 @@ class FakeGiteaServer:
             if found is not None and route.method == request.method:
                 break
         else:
-            return as_json(404, {"message": "404 page not found"})
-        fault = fault_at(self.faults, route.method, route.template)
+            return github_server.as_json(404, {"message": "404 page not found"})
+        fault = github_server.fault_at(self.faults, route.method, route.template)
         if fault is not None and not fault.done:
-            return await failed(fault)
+            return await github_server.failed(fault)
         body = await request.read()
         answer = self._answer(request, route, {name: unquote(value) for name, value in found.groupdict().items()}, body)
         # The request was carried out, but its answer is lost.
-        return await failed(fault) if fault is not None else answer
+        return await github_server.failed(fault) if fault is not None else answer
 
     def _answer(self, request: web.Request, route: FakeGiteaRoute, named: dict[str, str], body: bytes) -> web.Response:
         headers: dict[str, str] = {}
@@ -119,8 +111,12 @@ class FakeGiteaServer:
             status, answer = refused.status, {"message": str(refused), "url": f"{self.shows.web}/api/swagger"}
         except (KeyError, TypeError, ValueError) as error:
             status, answer = 422, {"message": repr(error), "url": f"{self.shows.web}/api/swagger"}
-        self._judged(FakeGitHubExchange(route.method, route.template, dict(request.query), document, status, answer))
-        return as_json(status, answer, headers)
+        self._judged(
+            github_server.FakeGitHubExchange(
+                route.method, route.template, dict(request.query), document, status, answer
+            )
+        )
+        return github_server.as_json(status, answer, headers)
 
     def _asker(self, request: web.Request) -> FakeGitHubAccount:
         """Return the caller. Raise FakeGiteaRefused."""
@@ -132,7 +128,7 @@ class FakeGiteaServer:
             raise FakeGiteaRefused(401, "invalid username, password or token")
         return found.account
 
-    def _judged(self, exchange: FakeGitHubExchange) -> None:
+    def _judged(self, exchange: github_server.FakeGitHubExchange) -> None:
         self.log.append(exchange)
         if self.judge is not None:
             try:
@@ -193,7 +189,7 @@ class FakeGiteaPerson:
         """Put a commit on a branch, which begins at `base` when it is new; return it.  `merges`: another parent."""
         before, now_s = hosts.heads(repository), self.acts.world.clock.now_s()
         base = base or repository.default_branch
-        commit = put(repository, branch, base, files, message, self.account, now_s, merges)
+        commit = github_server.put(repository, branch, base, files, message, self.account, now_s, merges)
         self.acts.pushed(repository, self.account, before)
         return commit
 
@@ -290,7 +286,7 @@ def make_repository(
     made = model.FakeGiteaRepository(next(world.ids), account, name, git_dir, branch, created_s=now_s)
     world.repositories[full_name] = made
     if files:
-        put(made, branch, branch, files, "Begin", account, now_s)
+        github_server.put(made, branch, branch, files, "Begin", account, now_s)
     return made
 
 
@@ -363,9 +359,9 @@ class Gitea:
                 if pull.head_repository is repository:
                     pull.head_repository = None
 
-    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> FakeGitHubFault:
+    def fail(self, method: str = "", template: str = "", times: int = 1, **how: Any) -> github_server.FakeGitHubFault:
         """Make the next calls of a kind fail; see `FakeGitHubFault`."""
-        one = FakeGitHubFault(method, template, times, **how)
+        one = github_server.FakeGitHubFault(method, template, times, **how)
         self.server.faults.append(one)
         return one
 
@@ -382,7 +378,7 @@ async def gitea(root: Path, path: str = PATH) -> AsyncIterator[Gitea]:
         servers.append(FakeGiteaServer(world, shows, FakeGiteaActs(world, FakeGiteaPost(world, shows, mail)), path))
         return servers[0].application()
 
-    async with on_a_port(path, application) as url, Postman(mail):
+    async with github_server.on_a_port(path, application) as url, Postman(mail):
         try:
             yield Gitea(url, world, mail, servers[0], servers[0].acts)
         finally:
