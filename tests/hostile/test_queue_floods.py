@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pytest
 from headgate.queue.messages.board import READS_MAX, MessageBoard
 from headgate.queue.messages.bounds import ApplicationLimits
 from headgate.queue.messages.records import QueueRecord
+from headgate.queue.server import answers
+from headgate.testing.clock import DEADLINE_S
 from headgate.testing.queues.harness import APP, KEY, OTHER_APP, OTHER_KEY, serving
 
 FLOOD = 200
@@ -122,4 +124,39 @@ async def test_strangers_who_read_do_not_hold_up_the_application(tmp_path: Path)
                 assert set(turns) == {turn}, path
         async with http.delete("nowhere/" + "0" * 32) as answer:
             assert answer.status == 404 and turns[-1] == f"{APP}\npublic"
+    await board.close()
+
+
+async def test_bodies_that_do_not_arrive_completely_take_a_limited_amount_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may have 16 MB, an address hundreds of connections, and a minute passes before one is given up."""
+    monkeypatch.setattr(answers, "ARRIVING_MAX_BYTES", 100_000)
+    board = await MessageBoard.open(f"sqlite:///{tmp_path / 'messages.sqlite'}")
+    for app in (APP, OTHER_APP):
+        await board.create(app, QueueRecord(0, "q", 1, "user", "strong", "", 0))
+
+    async def pieces(arrived: asyncio.Event, stop: asyncio.Event) -> AsyncIterator[bytes]:
+        yield b"x" * 60_000
+        arrived.set()
+        await stop.wait()
+
+    headers = {"Authorization": f"Application {KEY}"}
+    async with serving(board) as url, aiohttp.ClientSession(url) as http:
+        arrived, stop = asyncio.Event(), asyncio.Event()
+        first = asyncio.ensure_future(http.post(f"/v1/{APP}/q", data=pieces(arrived, stop), headers=headers))
+        await arrived.wait()
+        async with asyncio.timeout(DEADLINE_S):
+            while True:  # until the first bytes have reached the server
+                async with http.post(f"/v1/{APP}/q", data="x" * 60_000, headers=headers) as answer:
+                    if answer.status == 429:
+                        break
+        assert "Retry-After" in answer.headers
+        others = {"Authorization": f"Application {OTHER_KEY}"}
+        async with http.post(f"/v1/{OTHER_APP}/q", data="x" * 60_000, headers=others) as answer:
+            assert answer.status == 201
+        stop.set()
+        assert (await first).status == 201
+        async with http.post(f"/v1/{APP}/q", data="x" * 60_000, headers=headers) as answer:
+            assert answer.status == 201
     await board.close()

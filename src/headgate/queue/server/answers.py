@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -27,6 +28,8 @@ OK = {"status": "ok"}
 PING_INTERVAL_S = 10.0
 """Seconds after which an idle stream sends a ping, so that both ends notice when the other is gone."""
 STREAM_PAGE = 100
+ARRIVING_MAX_BYTES = 64_000_000
+"""Limit on the bytes of one application's requests whose bodies have not arrived completely."""
 
 Event = dict[str, str]
 
@@ -48,6 +51,22 @@ class MessageSite:
     def __init__(self, board: MessageBoard, keys: ApplicationKeys, stop: asyncio.Event) -> None:
         self.board, self.keys, self.stop = board, keys, stop
         self.metrics = MessageMetrics()
+        self._arriving = defaultdict[str, int](int)
+        """Application -> bytes of bodies that have not arrived completely."""
+
+    async def body(self, request: HttpRequest, app: str) -> bytes:
+        """Return the body of a request. Raise PartitionFull if the application sends too much at the same time."""
+        pieces = list[bytes]()
+        try:
+            async for piece in request.stream():
+                pieces.append(piece)
+                self._arriving[app] += len(piece)
+                if self._arriving[app] > ARRIVING_MAX_BYTES:
+                    why = f"application {app} sends at most {ARRIVING_MAX_BYTES} bytes of requests at the same time"
+                    raise PartitionFull(why, AGAIN_S)
+            return b"".join(pieces)
+        finally:
+            self._arriving[app] -= sum(map(len, pieces))
 
     def caller(self, request: HttpRequest, app: str) -> QueueCaller:
         """Return the caller. Raise AccessDenied."""

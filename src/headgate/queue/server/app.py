@@ -97,7 +97,7 @@ def _bounds(queue: QueueRecord) -> dict[str, Any]:  # JSON
 async def create_queue(site: answers.MessageSite, request: HttpRequest, app: str) -> Response[bytes]:
     """Create a queue. If it exists, change the given settings and leave the others."""
     site.caller(request, app).must_be(app)
-    fields = forms.form(await request.body())
+    fields = forms.form(await site.body(request, app))
     wanted = forms.queue(fields, None, answers.now_ms())
     # Parsed again with the known queue: a setting that the form leaves out keeps its value and does not become the
     # default.
@@ -111,7 +111,7 @@ async def create_queue(site: answers.MessageSite, request: HttpRequest, app: str
 async def change_queue(site: answers.MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
     known = await site.queue(app, queue)
-    wanted = forms.queue(forms.form(await request.body()), known, answers.now_ms(), queue)
+    wanted = forms.queue(forms.form(await site.body(request, app)), known, answers.now_ms(), queue)
     await site.board.create(app, wanted)
     return answers.answer({**answers.OK, **_shown(wanted), "created": wanted.created_ms / 1000})
 
@@ -131,7 +131,7 @@ async def post_messages(site: answers.MessageSite, request: HttpRequest, app: st
     """Post messages, once for each Idempotency-Key."""
     site.caller(request, app).must_be(app)
     key = forms.idempotency_key(request.headers)
-    drafts = forms.drafts(request.headers, await request.body(), queue, answers.now_ms())
+    drafts = forms.drafts(request.headers, await site.body(request, app), queue, answers.now_ms())
     try:
         posted, replayed = await site.board.post(app, queue, drafts, key=key)
     except InvalidPost as refused:
@@ -211,7 +211,7 @@ async def get_by_id(site: answers.MessageSite, request: HttpRequest, app: str, q
 @put("/v1/{app:str}/{queue:str}/{ids:str}")
 async def put_by_id(site: answers.MessageSite, request: HttpRequest, app: str, queue: str, ids: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
-    body, ttl_s = forms.single(request.headers, await request.body())
+    body, ttl_s = forms.single(request.headers, await site.body(request, app))
     await site.board.put(app, queue, forms.ids(ids), body, ttl_s)
     return answers.answer(answers.OK)
 
@@ -270,7 +270,7 @@ async def put_schedule(
     site: answers.MessageSite, request: HttpRequest, app: str, queue: str, name: str
 ) -> Response[bytes]:
     site.caller(request, app).must_be(app)
-    wanted = _wanted(name, await request.body())
+    wanted = _wanted(name, await site.body(request, app))
     stored = await site.board.change(
         app, lambda database, now: schedules.put(database, app, queue, wanted, now.now_ms), soon=True
     )

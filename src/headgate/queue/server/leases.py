@@ -39,7 +39,7 @@ class LeaseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @post("/v1/{app:str}/{queue:str}/lease", status_code=200)
 async def take_lease(site: MessageSite, request: HttpRequest, app: str, queue: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
-    body = await _body(request, LeaseBody)
+    body = _decoded(await site.body(request, app), LeaseBody)
     _between("ttl", body.ttl, 1, TTL_MAX_S)
     if body.partition is not None:
         _between("partition", body.partition, 1, PARTITIONS_MAX)
@@ -69,7 +69,7 @@ async def fetch(site: MessageSite, request: HttpRequest, app: str, queue: str, l
 @post("/v1/{app:str}/{queue:str}/lease/{lease:str}", status_code=200)
 async def commit(site: MessageSite, request: HttpRequest, app: str, queue: str, lease: str) -> Response[bytes]:
     site.caller(request, app).must_be(app)
-    outcome = await _body(request, Outcome)
+    outcome = _decoded(await site.body(request, app), Outcome)
     _checked(outcome)
     key = forms.idempotency_key(request.headers)
     # Each group of workers may give up the same messages once more, so dead letters are limited here, too.
@@ -105,10 +105,10 @@ async def _patiently(site: MessageSite, app: str, queue: str, wait_s: float, loo
     return found
 
 
-async def _body(request: HttpRequest, type: type[T]) -> T:
+def _decoded(body: bytes, type: type[T]) -> T:
     """Parse a JSON body; an empty body counts as an object without members."""
     try:
-        return msgspec.json.decode(await request.body() or b"{}", type=type)
+        return msgspec.json.decode(body or b"{}", type=type)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise InvalidPost({"body": str(error)}) from error
 
