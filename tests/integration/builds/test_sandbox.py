@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from headgate.adapters.process.bounds import machine
 from headgate.adapters.process.sandbox import Confined, Paths, Sandbox
 
 from .bench import Bench
@@ -28,6 +30,33 @@ async def test_the_rest_of_the_machine_is_not_visible(tmp_path: Path) -> None:
     run = bench.script("run", f"cat {tmp_path}/secret; ls /root /home /var; cat /proc/1/environ; ps ax | wc -l; true")
     assert (await bench.build(run=(run,))).result == "SUCCESS"
     assert "treasure" not in bench.log and "No such file or directory" in bench.log
+
+
+async def test_copies_of_settings_are_as_on_the_machine_and_cannot_be_changed(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "bwrap")
+    copied = machine.copied()
+    assert "/etc/host.conf" in copied, "every machine has it"
+    changed = "test -w $file || (: >> $file) 2>/dev/null || rm -f $file 2>/dev/null"
+    run = bench.script(
+        "run", f"for file in {' '.join(copied)}; do sha256sum $file; {changed} && echo changed; done; true"
+    )
+    assert (await bench.build(run=(run,))).result == "SUCCESS"
+    for path, content in copied.items():
+        assert f"| {hashlib.sha256(content).hexdigest()}  {path}\n" in bench.log
+    assert "| changed" not in bench.log
+
+
+def test_only_small_files_that_everybody_can_read_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "small").write_bytes(b"small")
+    (tmp_path / "large").write_bytes(b"." * (machine.COPIED_MAX_BYTES + 1))
+    (tmp_path / "private").write_bytes(b"for its group")
+    (tmp_path / "private").chmod(0o640)
+    (tmp_path / "link").symlink_to("private")
+    (tmp_path / "directory").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    names = sorted(os.listdir(tmp_path))
+    monkeypatch.setattr(machine, "SETTINGS", tuple(f"..{tmp_path / name}" for name in [*names, "missing"]))
+    assert machine.copied() == {f"/etc/..{tmp_path}/small": b"small"}
 
 
 async def test_settings_open_paths_to_trusted_and_untrusted_jobs(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ TMP_SIZE_BYTES = 2_000_000_000
 # This is high enough to collide with no descriptor that the supervisor or bubblewrap opens.
 INPUT_FIRST = 100
 """First descriptor of the data that bubblewrap reads; see `supervisor`."""
+_IN_PROGRAMS = tuple(f"{program}/" for program in machine.PROGRAMS)
 WITHOUT = "They can read and write everything that this user can, and are not isolated from each other."
 
 
@@ -168,14 +169,14 @@ class Sandbox:
         path in the sandbox -> directory with a socket."""
         paths, own_readable, network = self.paths[trusted], (*machine.interpreter(), *readable), network or Network()
         me = machine.JobUser.this(home) if user is None else machine.JobUser(user.inside, user.inside, home)
-        inputs = SandboxInputs()
+        inputs, copied = SandboxInputs(), machine.copied()
         arguments = [
             *self._namespaces(user, network, nesting=paths.nesting),
             *self._directories(map(Path, machine.ABOVE)),
-            *machine.mounts(),
+            *machine.mounts(copied),
             *(
                 arg
-                for path, text in {**machine.written(me), **network.files}.items()
+                for path, text in {**copied, **machine.written(me), **network.files}.items()
                 for arg in self._file(inputs, path, text)
             ),
             *("--dev", "/dev", "--proc", "/proc", *machine.kernel()),
@@ -228,16 +229,20 @@ class Sandbox:
 
     def _directories(self, paths: Iterable[Path]) -> Iterator[str]:
         """Yield arguments that create `paths` and their parent directories, except programs and paths below them."""
-        above = {parent for path in paths for parent in (path, *path.parents)}
-        for path in sorted(above - {Path("/")}):  # parents first
-            if not any(path.is_relative_to(program) for program in machine.PROGRAMS):
-                yield from (*self._mode("0755"), "--dir", str(path))
+        above = set[str]()
+        for path in map(str, paths):
+            while path not in above and path != "/":
+                above.add(path)
+                path = os.path.dirname(path)
+        for path in sorted(above):  # parents first
+            if not f"{path}/".startswith(_IN_PROGRAMS):
+                yield from (*self._mode("0755"), "--dir", path)
 
     def _lent(self, place: Path, path: str) -> Iterator[str]:
         yield from (*self._directories([Path(path).parent]), "--ro-bind", str(place), path)
 
     def _file(self, inputs: SandboxInputs, path: str, text: bytes) -> Iterator[str]:
-        yield from (*self._mode("0644"), "--ro-bind-data", str(inputs.add(text)), path)
+        yield from (*self._mode("0644"), "--file", str(inputs.add(text)), path)
 
     def _memory(self, path: str) -> Iterator[str]:
         """Yield arguments that mount a file system in memory at `path`, where everybody in the sandbox may write."""

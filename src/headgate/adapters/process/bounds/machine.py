@@ -11,14 +11,17 @@ without it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import grp
 import os
 import platform
 import pwd
+import stat
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +48,8 @@ SETTINGS = (
     "ssh/ssh_config", "ssh/ssh_config.d", "ssh/ssh_known_hosts", "ssh/moduli",
 )  # fmt: skip
 """Files and directories below /etc."""
+COPIED_MAX_BYTES = 8_000
+"""Largest file that is copied."""
 ABOVE = tuple({str(Path(path).parent) for path in (*(f"/etc/{name}" for name in SETTINGS), *PROCESSORS, "/var/tmp")})
 """Directories that contain only visible files."""
 _KERNEL = ("sys", "irq", "bus", "fs", "acpi", "scsi", "sysrq-trigger")
@@ -133,8 +138,27 @@ class JobUser:
             return "build"
 
 
-def mounts() -> Iterator[str]:
-    """Yield bubblewrap arguments that mount files unchanged."""
+def copied() -> Mapping[str, bytes]:
+    """Return path -> content of the small files of `SETTINGS`. A job gets copies of them instead of mounts, because
+    bubblewrap reads the list of all mounts again for each mount."""
+    found = {}
+    for path in (f"/etc/{name}" for name in SETTINGS):
+        # Some do not exist, and some are links or directories.
+        with contextlib.suppress(OSError), open(path, "rb", buffering=0, opener=_itself) as file:
+            about = os.fstat(file.fileno())
+            # Everybody can read a copy, but not every mounted file.
+            if stat.S_ISREG(about.st_mode) and about.st_mode & stat.S_IROTH and about.st_size <= COPIED_MAX_BYTES:
+                found[path] = file.read(COPIED_MAX_BYTES)
+    return found
+
+
+def _itself(path: str, flags: int) -> int:
+    """Open a file but not what a link leads to, without waiting for the other end of a pipe."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def mounts(copied: Container[str]) -> Iterator[str]:
+    """Yield bubblewrap arguments that mount files unchanged, except those that are `copied`."""
     for path in PROGRAMS:
         if os.path.islink(path):  # if the system merges / and /usr
             yield from ("--symlink", os.readlink(path), path)
@@ -147,6 +171,8 @@ def mounts() -> Iterator[str]:
         yield from ("--tmpfs", "/usr/local/etc")
     for name in SETTINGS:
         path = f"/etc/{name}"
+        if path in copied:
+            continue
         # Links such as /etc/localtime lead to /usr, which is visible; a link within /etc may lead to a file that is
         # not listed, so its target is mounted instead.
         if os.path.islink(path) and not os.readlink(path).startswith("/etc/"):
@@ -218,6 +244,7 @@ def filter_known() -> bool:
     return platform.machine() in MACHINES
 
 
+@functools.cache
 def call_filter(*, nesting: bool, machine: str = "") -> bytes:
     """Return the filter; `nesting` permits the calls that create user namespaces. Raise KeyError for unknown
     machines."""
