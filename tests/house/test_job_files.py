@@ -41,7 +41,7 @@ NOT_OF_JOBS = {
         **dict.fromkeys(("close", "make", "removed"), "the file system of control groups"),
     },
     "adapters/process/bounds/machine.py": {
-        "_resolvers": "/etc",
+        **dict.fromkeys(("_itself", "_resolvers", "copied"), "/etc"),
         "interpreter": "Headgate's own installation",
         "kernel": "/proc",
         "mounts": "the machine's own directories",
@@ -131,6 +131,7 @@ NOT_OF_JOBS = {
     "adapters/process/zygotes/program.py": {
         **dict.fromkeys(("_lay", "_left", "load"), "a directory of the zygote, which no sandbox has"),
         **dict.fromkeys(("shared_memory", "stale_traces"), "/proc, and a pipe"),
+        "_parse_own_metadata": "the installation of Ansible, which no job can write",
         "_warmed": "/proc",
         "main": "a pipe",
         "marks": "programs and packages of the machine, which no job can write",

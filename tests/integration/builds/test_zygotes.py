@@ -70,6 +70,21 @@ class ActionModule(ActionBase):
             json.dump(found, file)
         return {"changed": False}
 """
+READS = """
+import sys, yaml
+from pathlib import Path
+from headgate.adapters.process.zygotes import program
+program.load(sys.stdin.read())
+import ansible
+from ansible.utils.collection_loader import _collection_finder as finder, _collection_meta as origin
+finder._AnsibleCollectionFinder(paths=[])._install()
+load, yaml.load = yaml.load, None
+found = finder._get_collection_metadata("ansible.builtin")
+yaml.load = load
+own = Path(ansible.__file__).parent / "config/ansible_builtin_runtime.yml"
+assert found["plugin_routing"] and found == origin._meta_yml_to_dict(own.read_bytes(), ())
+assert finder._meta_yml_to_dict(b"a: 1", ("other.collection", "runtime.yml")) == {"a": "1"}
+"""
 LOOKS = "- hosts: localhost\n  gather_facts: false\n  tasks: [look: ]\n"
 DEBUG = "- hosts: localhost\n  gather_facts: false\n  tasks: [debug: {msg: hello}]\n"
 SLEEP = """
@@ -284,3 +299,9 @@ async def test_an_ansible_that_could_not_be_loaded_for_a_while_is_tried_again(
     finally:
         await zygotes.close()
         limiter.close()
+
+
+def test_a_copy_parses_the_metadata_of_other_collections_but_not_those_of_ansible_itself() -> None:
+    command = [sys.executable, "-c", READS]
+    done = subprocess.run(command, input=shared_config(), capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
