@@ -141,10 +141,10 @@ async def test_invented_projects_cause_few_requests_for_tokens_and_new_tokens_ar
     def answer(request: httpx.Request) -> httpx.Response:
         name = request.url.path.removeprefix("/code/api/0/").removesuffix("/webhook/token")
         if request.method == "POST":
-            return httpx.Response(200, json={"username": "headgate"})
+            return httpx.Response(200, stream=httpx.ByteStream(b'{"username": "headgate"}'))
         requests.append(name)
         body = {"webhook": {"token": tokens[name]}} if name in tokens else {"error": "Project not found"}
-        return httpx.Response(200 if name in tokens else 404, json=body)
+        return httpx.Response(200 if name in tokens else 404, stream=httpx.ByteStream(json.dumps(body).encode()))
 
     client = PagureClient(an_account(), lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)), lambda: now.s)
     secrets = PagureSecrets(client)

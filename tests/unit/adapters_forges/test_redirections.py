@@ -24,8 +24,8 @@ async def got(location: str) -> list[str]:
     def answer(request: httpx.Request) -> httpx.Response:
         requests.append(str(request.url))
         if len(requests) == 1:
-            return httpx.Response(301, headers={"Location": location} if location else {})
-        return httpx.Response(200, json={})
+            return httpx.Response(301, headers={"Location": location} if location else {}, stream=httpx.ByteStream(b""))
+        return httpx.Response(200, stream=httpx.ByteStream(b"{}"))
 
     client = Plain("forge", API, lambda: httpx.AsyncClient(transport=httpx.MockTransport(answer)))
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
@@ -47,7 +46,7 @@ class ChangeStateReader(ABC, Generic[Pull]):
         self, rest: Rest, connection: str, engine: Callable[[], GitEngine], now_s: Callable[[], float] = time.time
     ) -> None:
         self._rest, self._connection, self._engine, self._now_s = rest, connection, engine, now_s
-        self._permissions: OrderedDict[tuple[str, str], tuple[float, str]] = OrderedDict()
+        self._permissions: dict[tuple[str, str], tuple[float, str]] = {}
         """(owner/name, login) -> when the entry expires, and the permission."""
 
     @abstractmethod
@@ -148,5 +147,5 @@ class ChangeStateReader(ABC, Generic[Pull]):
             known = ""
         self._permissions[project, login] = (now_s + FRESH_S, known)
         while len(self._permissions) > KNOWN_MAX:
-            self._permissions.popitem(last=False)
+            self._permissions.pop(next(iter(self._permissions)))
         return known

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 from urllib.parse import parse_qsl
@@ -12,13 +11,13 @@ from urllib.parse import parse_qsl
 import pygit2
 
 from headgate.adapters.forges.accounts import OnTheWeb
-from headgate.adapters.forges.rest import ForgeDenied, ForgeServerError, NotThere, Rejected, Rest
+from headgate.adapters.forges.rest import ForgeDenied, ForgeServerError, NotThere, Rejected, Rest, expected_form
 from headgate.adapters.forges.watch import Watching
 from headgate.adapters.git.command import GitError
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.names import HEADS
 from headgate.config.operator.model import TenantProject
-from headgate.gate.state.change import ChangeState, numbered
+from headgate.gate.state.change import ChangeState, numbered, storable
 from headgate.gate.state.works import Landing, LandRequest
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Abilities, Hint, MergeLanded, Misdelivered, NotLanded, Sighting
@@ -89,7 +88,10 @@ class RestDriver(ABC):
         if not number.isdecimal() or self._at.short(project) == project:
             return None
         try:
-            return await self.now(project, int(number))
+            with expected_form():
+                change_state = await self.now(project, int(number))
+                storable(change_state)
+                return change_state
         except (NotThere, ForgeDenied):
             return None
         except Rejected as error:
@@ -190,14 +192,14 @@ class ForgePatience:
 
     def __init__(self, seconds: float, now_s: Callable[[], float]) -> None:
         self._seconds, self._now_s = seconds, now_s
-        self._since: OrderedDict[str, float] = OrderedDict()
+        self._since: dict[str, float] = {}
 
     def lasts(self, key: str) -> bool:
         """Return whether to continue waiting; once the time is over, return False, and start again at the next call."""
         now_s = self._now_s()
         since_s = self._since.setdefault(key, now_s)
         while len(self._since) > AWAITED_MAX:
-            self._since.popitem(last=False)
+            self._since.pop(next(iter(self._since)))
         if now_s - since_s <= self._seconds:
             return True
         self.forget(key)

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from headgate.adapters.forges.rest import AGAIN_S, ForgeDenied, NotThere, Rejected
+from headgate.adapters.forges.rest import AGAIN_S, ForgeDenied, NotThere, Rejected, expected_form
 from headgate.adapters.git.engine import GitEngine
 from headgate.adapters.git.poll.look import Look
 from headgate.adapters.git.poll.names import HEADS, Misfits, Names
 from headgate.base.ids import derived
 from headgate.base.texts import line
 from headgate.config.forges.facts import ForgeEvent
-from headgate.gate.state.change import TAGS, ChangeState, EventKind, TriggerEvent, numbered
+from headgate.gate.state.change import TAGS, ChangeState, EventKind, TriggerEvent, numbered, storable
 from headgate.ports.forge import ButtonOrder, Hint, Protection, Sighting, of_project
 from headgate.ports.reporter import ReporterAway
 
@@ -231,7 +231,11 @@ class ProjectLook:
 
     async def _one(self, number: int, was: ChangeState | None, first: bool) -> Found | None:
         try:
-            return await self.asking.one(number, was, self._heads, first=first, urgent=not self.scope.full)
+            with expected_form():
+                found = await self.asking.one(number, was, self._heads, first=first, urgent=not self.scope.full)
+                if found is not None:
+                    storable(*found)
+                return found
         except NotThere:
             return None  # it was transferred, or never existed
 

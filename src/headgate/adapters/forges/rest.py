@@ -13,7 +13,7 @@ import ssl
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
@@ -24,6 +24,7 @@ import httpx
 import msgspec
 
 from headgate.adapters.forges.accounts import CallBudget
+from headgate.adapters.responses import ENCODINGS, content_of, from_json
 from headgate.base.errors import ForgeError
 from headgate.ports.limits import NO_LIMIT, Alone, ForgeLimits, QuietUntil
 from headgate.ports.reporter import ReporterAway
@@ -191,7 +192,7 @@ class Rest(ABC):
             self._known.move_to_end((key.who, url))
             # Decode it again each time, since callers may change what they receive. A 304 response has no `link`, so
             # the old one stays valid.
-            return ForgeResponse(200, msgspec.json.decode(known.body), {**answer.headers, "link": known.link})
+            return ForgeResponse(200, from_json(known.body), {**answer.headers, "link": known.link})
         return answer
 
     async def _rest(
@@ -266,14 +267,10 @@ class Rest(ABC):
                 asyncio.timeout(ANSWER_MAX_S),
                 self._http.stream(method, url, content=body, headers=all_headers) as answer,
             ):
-                found = bytearray()
-                async for chunk in answer.aiter_bytes():
-                    found += chunk
-                    if len(found) > ANSWER_MAX_BYTES:
-                        raise ResponseTooLarge(
-                            answer.status_code, f"its response has more than {ANSWER_MAX_BYTES} bytes"
-                        )
-                return Heard(answer.status_code, answer.headers, bytes(found))
+                found = await content_of(answer, ANSWER_MAX_BYTES + 1)
+                if len(found) > ANSWER_MAX_BYTES:
+                    raise ResponseTooLarge(answer.status_code, f"its response has more than {ANSWER_MAX_BYTES} bytes")
+                return Heard(answer.status_code, answer.headers, found)
         except TimeoutError as error:
             raise ReporterAway(f"{self._host} has not answered within {ANSWER_MAX_S:.0f} s", AGAIN_S) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -286,12 +283,12 @@ class Rest(ABC):
         if answer.status == 304 or (answer.status < 300 and not answer.body):
             return None
         try:
-            content = msgspec.json.decode(answer.body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            content = from_json(answer.body)
+        except msgspec.DecodeError as error:
             content = None
             if answer.status < 300:
                 # Usually the page of a proxy in front of the forge, while the forge itself restarts.
-                raise ReporterAway(f"{self._host} returned something other than JSON", AGAIN_S) from None
+                raise ReporterAway(f"{self._host} returned something other than JSON: {error}", AGAIN_S) from None
         if answer.status < 300:
             budget.answered()
             return content
@@ -337,12 +334,21 @@ def _message(content: Any, status: int) -> str:
     return "; ".join(dict.fromkeys(part for part in parts if part))[:2_000] or f"it returned status {status}"
 
 
+@contextlib.contextmanager
+def expected_form() -> Iterator[None]:
+    """Raise Rejected for every error that a response of an unexpected form causes inside the context."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
+
+
 def in_one_form(body: bytes) -> bytes:
     """Return the error as a `message` that is a string, whichever form the forge uses: a string, lists by member, or
     `error`."""
     try:
-        content = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        content = from_json(body)
+    except msgspec.DecodeError:
         return body
     if not isinstance(content, dict):
         return body
@@ -377,7 +383,12 @@ def forge_http(verify: bool = True) -> httpx.AsyncClient:
     """Return an HTTP client that ignores the environment and does not follow redirects."""
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
     return httpx.AsyncClient(
-        timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=forge_trust(verify), limits=limits
+        headers=ENCODINGS,
+        timeout=TIMEOUT_S,
+        follow_redirects=False,
+        trust_env=False,
+        verify=forge_trust(verify),
+        limits=limits,
     )
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.webhook import CALL_MAX_S, TIMEOUT_S, beginning, judged
+from headgate.adapters.responses import ENCODINGS, content_of, from_json
 from headgate.base.certificates import client_context, set_identity
 from headgate.base.errors import UserError
 from headgate.map.outbox import OutboxMessage, QueueReport, ReportedBuild
@@ -85,7 +86,9 @@ def _place(directory: Path, path: str) -> Path:
 
 def elastic_client(elastic: Elastic) -> httpx.AsyncClient:
     """Return a client that calls only the named servers."""
-    return httpx.AsyncClient(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=elastic.tls)
+    return httpx.AsyncClient(
+        headers=ENCODINGS, timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=elastic.tls
+    )
 
 
 class ElasticReporter:
@@ -121,11 +124,9 @@ class ElasticReporter:
         async with self._client.stream("POST", url, content=body, headers=headers) as answer:
             if not answer.is_success:
                 judged(answer, await beginning(answer))
-            content = b""
-            async for chunk in answer.aiter_bytes():
-                content += chunk
-                if len(content) > ANSWER_MAX_BYTES:
-                    raise ReporterAway(f"it returned more than {ANSWER_MAX_BYTES} bytes")
+            content = await content_of(answer, ANSWER_MAX_BYTES + 1)
+            if len(content) > ANSWER_MAX_BYTES:
+                raise ReporterAway(f"it returned more than {ANSWER_MAX_BYTES} bytes")
         _took(content)
 
 
@@ -146,8 +147,8 @@ class _Bulk(msgspec.Struct):
 
 def _took(content: bytes) -> None:
     try:
-        bulk = msgspec.json.decode(content, type=_Bulk)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        bulk = from_json(content, _Bulk)
+    except msgspec.DecodeError as error:
         raise ReportRefused("the server there is not Elasticsearch: set uri to its URL") from error
     # A bulk request returns 200 even if every document was rejected.
     wrong = [done for item in bulk.items for done in item.values() if not 200 <= done.status < 300]

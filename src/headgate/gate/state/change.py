@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 
@@ -13,6 +13,8 @@ from headgate.config.forges.facts import Details, ForgeEvent, PipelineCheck, Wor
 HEADS, TAGS = "refs/heads/", "refs/tags/"
 ZEROS = "0" * 40
 """Commit that stands for a ref that does not exist."""
+RECORD_MAX_BYTES = 400_000
+"""Limit on the record of a change or an event from a forge, so that it fits into a commit of the store with others."""
 SHORT_MIN = 7
 """Smallest number of digits of a commit that can name a patchset."""
 
@@ -230,6 +232,16 @@ class Tell(msgspec.Struct, frozen=True):
 
     pipeline: str
     event: TriggerEvent
+
+
+def storable(change_state: ChangeState, events: Iterable[TriggerEvent] = ()) -> None:
+    """Check that the store takes the records, and that they can be read there. Raise ValueError."""
+    for record in (change_state, *events):
+        encoded = msgspec.json.encode(record)
+        if len(encoded) > RECORD_MAX_BYTES:
+            raise ValueError(f"it is larger than {RECORD_MAX_BYTES} bytes")
+        # Encoding checks no types, so a number in place of a string would make the record unreadable.
+        msgspec.json.decode(encoded, type=type(record))
 
 
 def whose(event: TriggerEvent) -> str:

@@ -14,6 +14,7 @@ import msgspec
 from headgate.adapters.forges.gerrit import entities
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.rest import forge_trust
+from headgate.adapters.responses import ENCODINGS, content_of, from_json
 from headgate.base.errors import ForgeError
 from headgate.base.texts import line
 
@@ -25,8 +26,8 @@ CALLS_MAX = 8
 """Concurrent calls."""
 PAGE = 100
 """Changes in one response."""
-CHANGES_MAX = 20_000
-"""Maximum number of changes that one search may return."""
+CHANGES_MAX, SEARCH_MAX_BYTES = 20_000, 256 * 2**20
+"""Limits on the changes that one search may return, and on the size of all its pages."""
 WAIT_MAX_S = 3_600.0
 # Gerrit puts this before its JSON, so that no browser can run a response as a script.
 _GUARD = b")]}'"
@@ -95,7 +96,7 @@ class GerritRest:
     ) -> list[entities.ChangeInfo]:
         """Return at most `most` results of a search. Raise GerritAway, GerritRefused."""
         found: dict[int, entities.ChangeInfo] = {}
-        start = 0
+        start, size_bytes = 0, 0
         while True:
             parameters = [
                 ("q", query),
@@ -103,10 +104,14 @@ class GerritRest:
                 ("S", str(start)),
                 *(("o", option) for option in options),
             ]
-            page = await self._get("changes/", list[entities.ChangeInfo], parameters)
+            answer, known = await self._call("GET", "changes/", parameters), len(found)
+            page = _decoded("changes/", answer, list[entities.ChangeInfo])
             found.update({one.number: one for one in page})  # a change that moves up between two pages occurs twice
-            start += len(page)
-            if not page or not page[-1].more or len(found) >= most:
+            start, size_bytes = start + len(page), size_bytes + len(answer)
+            if size_bytes > SEARCH_MAX_BYTES:
+                raise GerritAway(f"the result of a search has more than {SEARCH_MAX_BYTES} bytes")
+            # A page without news comes from a server that ignores `S`; reading on would never end.
+            if len(found) == known or len(found) >= most or not page[-1].more:
                 return list(found.values())[:most]
 
     async def related(self, number: int, revision: str) -> tuple[entities.Related, ...]:
@@ -141,11 +146,7 @@ class GerritRest:
         return await self.change(number)
 
     async def _get(self, path: str, kind: type[T], parameters: Sequence[tuple[str, str]] = ()) -> T:
-        answer = await self._call("GET", path, parameters)
-        try:
-            return msgspec.json.decode(answer.removeprefix(_GUARD), type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise GerritAway(f"its response to {path} is not what Gerrit sends: {error}") from error
+        return _decoded(path, await self._call("GET", path, parameters), kind)
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
         return await self._call("POST", path, (), msgspec.json.encode(body))
@@ -163,7 +164,7 @@ class GerritRest:
             async with self._places, asyncio.timeout(CALL_MAX_S):
                 async with self._client.stream(method, url, content=body, headers=headers) as answer:
                     most = ANSWER_MAX_BYTES if answer.is_success else REASON_MAX_BYTES
-                    found = await _bounded(answer, most)
+                    found = await content_of(answer, most + 1)
                 if answer.is_success:
                     if len(found) > ANSWER_MAX_BYTES:
                         raise GerritAway(f"its response to {path} has more than {ANSWER_MAX_BYTES} bytes")
@@ -175,14 +176,11 @@ class GerritRest:
         _refused(path, answer, line(found[:REASON_MAX_BYTES].decode("utf-8", "replace").strip(), 500))
 
 
-async def _bounded(answer: httpx.Response, most: int) -> bytes:
-    """Return the response, up to one piece beyond the limit."""
-    found = bytearray()
-    async for piece in answer.aiter_bytes():
-        found += piece
-        if len(found) > most:
-            break
-    return bytes(found)
+def _decoded(path: str, answer: bytes, kind: type[T]) -> T:
+    try:
+        return from_json(answer.removeprefix(_GUARD), kind)
+    except msgspec.DecodeError as error:
+        raise GerritAway(f"its response to {path} is not what Gerrit sends: {error}") from error
 
 
 def _refused(path: str, answer: httpx.Response, text: str) -> NoReturn:
@@ -208,5 +206,10 @@ def gerrit_client(server: Server) -> httpx.AsyncClient:
     user, password = server.user, server.password
     auth: httpx.Auth = httpx.DigestAuth(user, password) if server.digest else httpx.BasicAuth(user, password)
     return httpx.AsyncClient(
-        auth=auth, timeout=CALL_MAX_S, follow_redirects=False, trust_env=False, verify=forge_trust(server.verify_ssl)
+        auth=auth,
+        headers=ENCODINGS,
+        timeout=CALL_MAX_S,
+        follow_redirects=False,
+        trust_env=False,
+        verify=forge_trust(server.verify_ssl),
     )

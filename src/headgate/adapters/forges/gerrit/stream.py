@@ -143,7 +143,7 @@ def hint(raw_line: bytes) -> GerritHint | None:
     """Return the place that a line hints at; None if it does not concern us."""
     try:
         event = msgspec.json.decode(raw_line, type=StreamEvent)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # An unneeded hint only costs a query; a missing one would delay a change.
         return GerritHint()
     if event.type.startswith(_NOISE):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -115,7 +114,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
 
     def __init__(self, client: GiteaClient, engine: Callable[[], GitEngine]) -> None:
         super().__init__(client, client.account.name, engine, client.now_s)
-        self._protections: OrderedDict[str, tuple[float, Protections]] = OrderedDict()
+        self._protections: dict[str, tuple[float, Protections]] = {}
         """owner/name -> when the entry expires, and the protections."""
 
     async def details(
@@ -165,7 +164,7 @@ class GiteaStands(ChangeStateReader[GiteaPull]):
                 known = {}
             self._protections[pull.project] = (self._now_s() + FRESH_S, known)
             while len(self._protections) > KNOWN_MAX:
-                self._protections.popitem(last=False)
+                self._protections.pop(next(iter(self._protections)))
         return known.get(name)
 
     def forget_rules(self) -> None:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 
 import msgspec
-from msgspec import structs
 
 from headgate.adapters.forges.driver import BranchReader, RestDriver
 from headgate.adapters.forges.github.client import GitHubAccount, GitHubAppNotInstalled, GitHubClient, Tokens, account
@@ -106,7 +105,7 @@ class GitHubForge(RestDriver):
         lands: str = "merge",
     ) -> None:
         """Make a driver. For `lands`, see `ports.forge.Abilities`."""
-        self.can = structs.replace(CAN, lands=lands)
+        self.can = msgspec.structs.replace(CAN, lands=lands)
         self._client, self._tokens = client, tokens
         self._own, self._stands = GitHubTeller(client, tokens), GitHubStands(client, engine)
         # Only an app may read the log of its deliveries.

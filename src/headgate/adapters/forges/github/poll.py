@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -157,7 +156,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
 
     def __init__(self, client: GitHubClient, engine: Callable[[], GitEngine]) -> None:
         super().__init__(client, client.account.name, engine, client.now_s)
-        self._bypasses: OrderedDict[tuple[str, int], tuple[float, bool]] = OrderedDict()
+        self._bypasses: dict[tuple[str, int], tuple[float, bool]] = {}
 
     async def details(
         self, key: ForgeKey, pull: GitHubPull, us: Collection[str], mark: ReportMark, files: Collection[str] | None
@@ -202,7 +201,7 @@ class GitHubStands(ChangeStateReader[GitHubPull]):
             known = False
         self._bypasses[project, id] = (now_s + FRESH_S, known)
         while len(self._bypasses) > KNOWN_MAX:
-            self._bypasses.popitem(last=False)
+            self._bypasses.pop(next(iter(self._bypasses)))
         return known
 
     def forget_rules(self) -> None:

@@ -157,10 +157,7 @@ async def _read(client: GitHubClient, key: ForgeKey, project: str, number: int, 
         pull = repository.get("pullRequest") if repository else None
         if repository is None or pull is None:
             raise NotThere(f"{project} has no pull request {number}")
-        try:
-            page = _pull(str(repository["nameWithOwner"]), pull)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
+        page = _pull(str(repository["nameWithOwner"]), pull)
         if found is not None and found.head != page.head:
             return None
         found = page if found is None else _joined(found, page, cursors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -179,7 +178,7 @@ class People:
         self._client, self._now_s = client, now_s
         self.name = ""
         """Name of our account; empty until it is known."""
-        self._permissions: OrderedDict[tuple[str, int], tuple[float, str]] = OrderedDict()
+        self._permissions: dict[tuple[str, int], tuple[float, str]] = {}
         """(project, account) -> when the entry expires, and the permission."""
 
     def forget(self) -> None:
@@ -210,7 +209,7 @@ class People:
             known = ""
         self._permissions[project, id] = (now_s + FRESH_S, known)
         while len(self._permissions) > KNOWN_MAX:
-            self._permissions.popitem(last=False)
+            self._permissions.pop(next(iter(self._permissions)))
         return known
 
     def git(self) -> Mapping[str, str]:

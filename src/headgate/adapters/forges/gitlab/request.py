@@ -125,23 +125,20 @@ async def look(
     ForgeDenied, Rejected, ReporterAway."""
     path = f"{client.account.path(project)}/merge_requests/{number}"
     merge_request = (await client.get(client.key, path, urgent=urgent)).content
-    try:
-        if not merge_request["sha"]:  # this is permanent if the branch was deleted immediately
-            if merge_request["state"] != "opened":
-                raise NotThere(f"{project}!{number} has no commits")
-            raise Rejected(200, f"{project}!{number}: GitLab has not processed its commits yet")
-        approvals, remarks, jobs = dict[str, Any](), tuple[Remark, ...](), tuple[Job, ...]()
-        if merge_request["state"] == "opened":
-            approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).content
-            # Save the call if GitLab reports that there are no comments.
-            if merge_request.get("user_notes_count", 1):
-                remarks = await _remarks(client, path, after, urgent)
-            # GitLab names the pipeline last, so its jobs matter only then.
-            if merge_request.get("detailed_merge_status") in CI:
-                jobs = await _jobs(client, project, merge_request, urgent)
-        return _request(project, merge_request, approvals, remarks, jobs)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
+    if not merge_request["sha"]:  # this is permanent if the branch was deleted immediately
+        if merge_request["state"] != "opened":
+            raise NotThere(f"{project}!{number} has no commits")
+        raise Rejected(200, f"{project}!{number}: GitLab has not processed its commits yet")
+    approvals, remarks, jobs = dict[str, Any](), tuple[Remark, ...](), tuple[Job, ...]()
+    if merge_request["state"] == "opened":
+        approvals = (await client.get(client.key, f"{path}/approvals", urgent=urgent)).content
+        # Save the call if GitLab reports that there are no comments.
+        if merge_request.get("user_notes_count", 1):
+            remarks = await _remarks(client, path, after, urgent)
+        # GitLab names the pipeline last, so its jobs matter only then.
+        if merge_request.get("detailed_merge_status") in CI:
+            jobs = await _jobs(client, project, merge_request, urgent)
+    return _request(project, merge_request, approvals, remarks, jobs)
 
 
 async def _remarks(client: GitLabClient, path: str, after: int, urgent: bool) -> tuple[Remark, ...]:

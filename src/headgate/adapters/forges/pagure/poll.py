@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -159,9 +158,9 @@ class PagureStands(ChangeStateReader[PagurePull]):
     def __init__(self, client: PagureClient, engine: Callable[[], GitEngine]) -> None:
         super().__init__(client, client.account.name, engine, client.now_s)
         self._client = client
-        self._options: OrderedDict[str, tuple[float, Mapping[str, Any]]] = OrderedDict()
+        self._options: dict[str, tuple[float, Mapping[str, Any]]] = {}
         """Project -> when the entry expires, and the options."""
-        self._people: OrderedDict[str, tuple[float, Mapping[str, str] | None]] = OrderedDict()
+        self._people: dict[str, tuple[float, Mapping[str, str] | None]] = {}
         """Project -> when the entry expires, and login -> permission; None if Pagure does not provide them."""
 
     async def of(
@@ -246,7 +245,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
 
     async def _cached(
         self,
-        cache: OrderedDict[str, tuple[float, T]],
+        cache: dict[str, tuple[float, T]],
         project: str,
         ask: Callable[[str], Awaitable[T]],
         hidden: T,
@@ -262,7 +261,7 @@ class PagureStands(ChangeStateReader[PagurePull]):
                 known = hidden
             cache[project] = (self._now_s() + FRESH_S, known)
             while len(cache) > KNOWN_MAX:
-                cache.popitem(last=False)
+                cache.pop(next(iter(cache)))
         return known
 
     async def _ask_options(self, project: str) -> Mapping[str, Any]:

@@ -70,10 +70,7 @@ async def look(client: PagureClient, project: str, number: int, *, urgent: bool 
     path = f"{client.project(project)}/pull-request/{number}"
     pull = (await client.get(client.key, path, urgent=urgent)).content
     flags = (await client.get(client.key, f"{path}/flag", urgent=urgent)).content
-    try:
-        return _pull(project, client.account.web, pull, flags["flags"] or [])
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
+    return _pull(project, client.account.web, pull, flags["flags"] or [])
 
 
 def _pull(project: str, web: str, pull: Mapping[str, Any], flags: list[Any]) -> PagurePull:

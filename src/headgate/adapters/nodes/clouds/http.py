@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 import httpx
 
+from headgate.adapters.responses import ENCODINGS, content_of
 from headgate.base.certificates import client_context
 from headgate.ports.clouds import CloudUnavailable
 
@@ -65,19 +66,19 @@ class Http:
                 # httpx limits only the silence between two pieces, so a server that sends a byte a minute would block
                 # the launcher.
                 asyncio.timeout(max_s),
-                self._client.stream(method, url, headers=headers, content=body, timeout=patience) as response,
+                self._client.stream(
+                    method, url, headers={**ENCODINGS, **headers}, content=body, timeout=patience
+                ) as response,
             ):
-                read = bytearray()
-                async for piece in response.aiter_bytes():
-                    read += piece
-                    if len(read) > ANSWER_MAX_BYTES:
-                        raise CloudUnavailable(f"{host} returned more than {ANSWER_MAX_BYTES >> 20} MB")
+                read = await content_of(response, ANSWER_MAX_BYTES + 1)
+                if len(read) > ANSWER_MAX_BYTES:
+                    raise CloudUnavailable(f"{host} returned more than {ANSWER_MAX_BYTES >> 20} MB")
         except TimeoutError as error:
             raise CloudUnavailable(f"{host} has not answered within {max_s:.0f} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise CloudUnavailable(f"{host} does not answer: {one_line(str(error) or type(error).__name__)}") from error
         return CloudResponse(
-            response.status_code, bytes(read), {name.lower(): value for name, value in response.headers.items()}
+            response.status_code, read, {name.lower(): value for name, value in response.headers.items()}
         )
 
     def made(self) -> httpx.AsyncClient:
@@ -95,7 +96,11 @@ def client(verify: str | bool) -> httpx.AsyncClient:
     """Make an HTTP client without redirections and proxies."""
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
     return httpx.AsyncClient(
-        timeout=ANSWER_MAX_S, follow_redirects=False, trust_env=False, verify=_trust(verify), limits=limits
+        timeout=ANSWER_MAX_S,
+        follow_redirects=False,
+        trust_env=False,
+        verify=_trust(verify),
+        limits=limits,
     )
 
 
@@ -144,7 +149,7 @@ def understood(method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await method(*args, **kwargs)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             # A response in an unexpected form must not look like a bug of Headgate, and even less like an empty
             # response.
             reason = one_line(f"{type(error).__name__}: {error}")

@@ -133,7 +133,7 @@ class Api:
         found = await self._http.ask(method, f"{self._cluster.server}{path}", headers, body)
         try:
             answer = json.loads(found.body or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         words = _words(found.status, answer if isinstance(answer, dict) else {})
         if found.status in _PATIENCE:

@@ -1,0 +1,216 @@
+"""Test forges, and other servers that Headgate calls, that answer with anything: bombs, nonsense, lists without end."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.adapters.forges.gerrit.api import GerritAway, GerritRest, gerrit_client
+from headgate.adapters.forges.gerrit.entities import ChangeInfo, GerritAccount, GerritComment, GerritMessage, Revision
+from headgate.adapters.forges.gerrit.poll import events
+from headgate.adapters.forges.gerrit.server import Server
+from headgate.adapters.forges.gerrit.translation import Stack, change, change_state
+from headgate.adapters.forges.github.client import GitHubClient, account
+from headgate.adapters.forges.rest import ForgeKey, Heard, forge_http
+from headgate.adapters.nodes.clouds.http import Http
+from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, elastic_client
+from headgate.map.outbox import OutboxMessage, QueueReport
+from headgate.ports.clouds import CloudUnavailable
+from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
+from headgate.services.scheduler.connection import PART_MAX_BYTES
+from headgate.testing.clock import DEADLINE_S
+from headgate.testing.forges.github.people import github
+from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
+
+PULL = ("data", "repository", "pullRequest")
+DEEP, COUNTLESS = b'{"x": ' + b"[" * 100_000, b'{"x": [' + b"[]," * 1_500_000 + b"[]]}"
+REPORT = QueueReport(
+    v=1, kind="report", id="r", at_ms=1, tenant="t", pipeline="gate", project="h/p", branch="b", commit="c",
+    change="1,c", item="i", buildset="s", result="FAILURE", report="failure", message="",
+)  # fmt: skip
+
+
+@asynccontextmanager
+async def answering(body: bytes, encoding: str = "identity") -> AsyncIterator[tuple[str, list[bytes]]]:
+    """Answer every request on this machine with the body; provide the address, and the requests."""
+    requests = list[bytes]()
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await reader.readuntil(b"\r\n\r\n"))
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n"
+        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        writer.close()
+
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
+
+
+def reviewed(url: str) -> Server:
+    return Server.of("review", {"server": "127.0.0.1", "baseurl": url, "user": "headgate", "password": "x"})
+
+
+async def ask_github(url: str) -> Any:
+    client = GitHubClient(account("hub", {"server": url, "api_token": "x"}), forge_http)
+    try:
+        return await client.get(ForgeKey("us", "x"), "/user")
+    finally:
+        await client.close()
+
+
+async def ask_gerrit(url: str) -> Any:
+    async with gerrit_client(reviewed(url)) as client:
+        return await GerritRest(client, reviewed(url)).may()
+
+
+async def ask_elastic(url: str) -> None:
+    elastic = Elastic.of({"uri": url}, Path())
+    async with elastic_client(elastic) as client:
+        await ElasticReporter(client, elastic).tell(OutboxMessage("", REPORT, key="k"))
+
+
+async def ask_a_cloud(url: str) -> Any:
+    http = Http()
+    try:
+        return await http.ask("GET", url, {})
+    finally:
+        await http.close()
+
+
+AWAY = (ReporterAway, GerritAway, CloudUnavailable)
+CALLS = [ask_github, ask_gerrit, ask_elastic]
+
+
+@pytest.mark.parametrize("call", [*CALLS, ask_a_cloud])
+async def test_an_answer_that_is_compressed_twice_is_not_unpacked(call: Callable[[str], Any]) -> None:
+    """What is a few kilobytes here could be gigabytes: each piece would be unpacked completely, and twice."""
+    bomb = gzip.compress(gzip.compress(b"\0" * 1_000_000))
+    async with answering(bomb, "gzip, gzip") as (url, requests):
+        with pytest.raises(AWAY, match=r"'gzip, gzip' was not requested"):
+            await call(url)
+    assert b"\r\naccept-encoding: gzip\r\n" in requests[0].lower()
+    # An answer that is compressed once is read, even from a server that is not asked to compress.
+    async with answering(gzip.compress(b'{"errors": false}'), "gzip") as (url, _):
+        await call(url)
+
+
+@pytest.mark.parametrize("body", [DEEP, COUNTLESS])
+@pytest.mark.parametrize("call", CALLS)
+async def test_json_of_endless_depth_or_countless_values_is_like_no_answer(
+    call: Callable[[str], Any], body: bytes
+) -> None:
+    async with answering(body) as (url, _):
+        with pytest.raises((*AWAY, ReportRefused)) as refused:
+            await call(url)
+    assert len(str(refused.value)) < 300
+
+
+# --- one odd change
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[Ground]:
+    async with github(tmp_path / "github") as hub, ground(hub, tmp_path) as found:
+        hub.world.mergeability_asks = 0
+        yield found
+
+
+ODD: dict[str, tuple[tuple[str | int, ...], Any]] = {
+    "no commit": ((*PULL, "headRefOid"), None),
+    "a number as a branch": ((*PULL, "baseRefName"), 5),
+    "a time that is none": ((*PULL, "updatedAt"), "soon"),
+    "a number as the commit of the branch": ((*PULL, "baseRefOid"), 7),
+    "labels without text": ((*PULL, "labels", "nodes"), [{"name": None}]),
+    "a list as its state": ((*PULL, "state"), ["OPEN"]),
+    "a huge name": ((*PULL, "author"), {"__typename": "User", "login": "x" * 500_000}),
+    "no pages": ((*PULL, "reviewThreads", "pageInfo"), None),
+    "nobody's repository": (("data", "repository"), "none"),
+}
+
+
+def odd(body: bytes, path: tuple[str | int, ...], value: Any) -> bytes:
+    document = json.loads(body)
+    inner = document
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return json.dumps(document).encode()
+
+
+def turned(here: Ground, monkeypatch: pytest.MonkeyPatch, turn: Callable[[bytes], bytes]) -> None:
+    """Have the forge answer like this about its first change."""
+    real = here.client.sent
+
+    async def sent(method: str, url: str, key: ForgeKey, headers: Any, body: bytes | None) -> Heard:
+        heard = await real(method, url, key, headers, body)
+        asks = url == here.account.graphql and json.loads(body or b"{}")["variables"].get("number") == 1
+        return heard._replace(body=turn(heard.body)) if asks else heard
+
+    monkeypatch.setattr(here.client, "sent", sent)
+
+
+TURNS: dict[str, Callable[[bytes], bytes]] = {
+    **{name: lambda body, what=what: odd(body, *what) for name, what in ODD.items()},  # type: ignore[misc]
+    "endless depth": lambda _: DEEP,
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+async def test_whatever_a_forge_answers_about_one_change_is_that_changes_problem(
+    here: Ground, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    turned(here, monkeypatch, TURNS[name])
+    opened(here)
+    here.ada.propose(here.repository, "second", {"b": "1\n"}, "Second")
+    async with watched(here) as gate:
+        await gate.until(lambda: f"{PROJECT}#2" in gate.known and gate.problems.get(PROJECT))
+    assert "pull request 1 cannot be read" in gate.problems[PROJECT] and f"{PROJECT}#1" not in gate.known
+
+
+@pytest.mark.parametrize("name", TURNS)
+async def test_a_failed_lookup_of_a_change_that_others_need_is_repeated_later(
+    here: Ground, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Another connection looks it up; every other error would end that connection's work."""
+    opened(here)
+    turned(here, monkeypatch, TURNS[name])
+    with pytest.raises((ReportPutOff, ReporterAway)):
+        await here.forge.look_up(f"{PROJECT}#1")
+
+
+# --- Gerrit
+
+
+async def test_a_search_that_always_has_another_page_ends() -> None:
+    one = {"_number": 1, "project": "p", "branch": "b", "change_id": "I", "status": "NEW", "_more_changes": True}
+    async with (
+        answering(b")]}'\n" + json.dumps([one]).encode()) as (url, requests),
+        gerrit_client(reviewed(url)) as client,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        assert [found.number for found in await GerritRest(client, reviewed(url)).changes("status:open")] == [1]
+    assert len(requests) == 2
+
+
+def test_a_review_with_countless_comments_makes_an_event_that_the_store_takes() -> None:
+    eve = GerritAccount(id=3, username="eve")
+    message = GerritMessage(id="m", author=eve, message="Patch Set 1:\n\n(180 comments)", date="2026-01-02", revision=1)
+    revision = Revision(number=1, ref="refs/changes/07/7/1", uploader=eve)
+    info = ChangeInfo(
+        number=7, project="p", branch="master", change_id="I1", status="NEW", current_revision="a" * 40,
+        revisions={"a" * 40: revision}, messages=(message,), mark="m1",
+    )  # fmt: skip
+    server = reviewed("http://127.0.0.1")
+    now = change_state(server, info, change(server, info, Stack()))
+    comments = tuple(GerritComment(message="x" * 17_000, of_message="m") for _ in range(180))
+    before = change_state(server, msgspec.structs.replace(info, messages=()), now.change)
+    (event,) = events(before, now, info, comments, 1)
+    assert len(msgspec.json.encode(event)) < PART_MAX_BYTES
