@@ -13,7 +13,8 @@ import pytest
 from headgate.base.ids import fresh
 from headgate.config.model import FrozenJob
 from headgate.gate.state.change import Change
-from headgate.gate.state.works import BuildOutcome, BuildSpec, Dequeue, RepoState
+from headgate.gate.state.management import Dequeue
+from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.map.check import check
 from headgate.map.records import ForPipeline
 from headgate.recipes.calls import call

@@ -19,7 +19,7 @@ from headgate.gate.items.renewal import reconfigured
 from headgate.gate.rules.needs import needed_by, needs
 from headgate.gate.rules.readiness import guarded
 from headgate.gate.rules.requirements import triggers
-from headgate.gate.state import works
+from headgate.gate.state import management, works
 from headgate.gate.state.actions import Action, Cancel, Record
 from headgate.gate.state.change import Change, EventKind, Occasion, TriggerEvent
 from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
@@ -66,7 +66,7 @@ def occasioned(state: State, event: TriggerEvent, occasion: Occasion, world: Wor
 
 
 def absorb(  # noqa: C901 - one case for each kind of event
-    state: State, event: TriggerEvent | works.Answer | works.Managed, world: World, actions: list[Action]
+    state: State, event: TriggerEvent | works.Answer | management.Managed, world: World, actions: list[Action]
 ) -> State:
     """Return the state after `event`, and append the resulting actions to `actions`. Absorbing an event twice has the
     same effect as absorbing it once."""
@@ -81,26 +81,26 @@ def absorb(  # noqa: C901 - one case for each kind of event
             return answered(state, event, world, actions)
         case works.BuildEnded() | works.BuildPaused() | works.BuildFailing():
             return worded(state, event, world, actions)
-        case works.Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
+        case management.Enqueue(change=change, id=id, unapproved=unapproved, by_hand=by_hand):
             # If the pipeline neither lands changes nor is post-review, a person's order replaces the requirements.
             exempt = unapproved or not guarded(world.pipeline)
             return enqueue(state, change, id, world, actions, exempt=exempt, by_hand=by_hand)
-        case works.Dequeue(key=key, why=why, commit=commit, event=enqueued):
+        case management.Dequeue(key=key, why=why, commit=commit, event=enqueued):
             if enqueued and not has(state, key, commit, enqueued):
                 return state
             # People also use a dequeue order to end an alarm about the change.
             if why and not has(state, key, commit):
                 return dealt_with(state, key)
             return dequeued(state, key, world, actions, why, commit)
-        case works.CancelBuild():
+        case management.CancelBuild():
             return stopped(state, event, world, actions)
-        case works.RerunBuild():
+        case management.RerunBuild():
             return rerun(state, event)
-        case works.Promote(keys=keys):
+        case management.Promote(keys=keys):
             # Either all named changes move or none, as the answer to the person promises.
             back = any(state.find(key) is None or why_withheld(event, key, state, world) for key in keys)
             return state if back else promoted(state, event, world, actions)
-        case works.LayoutChanged(taken_over=taken_over):
+        case management.LayoutChanged(taken_over=taken_over):
             # A new configuration enables a disabled pipeline again. A scheduler that only takes over the pipeline must
             # not do that.
             fresh = state if taken_over else replace(state, failures=0, disabled=False)
@@ -246,7 +246,7 @@ def dequeued(
     return state
 
 
-def stopped(state: State, work: works.CancelBuild, world: World, actions: list[Action]) -> State:
+def stopped(state: State, work: management.CancelBuild, world: World, actions: list[Action]) -> State:
     """Return the state after somebody cancelled a build: its job counts as failed."""
     found = running(state, work.build)
     if found is None:

@@ -17,7 +17,7 @@ from headgate.gate.items.enqueue import concluded
 from headgate.gate.items.renewal import as_it_was, dissolved, remembered
 from headgate.gate.rules.needs import ByTopic, topic_of
 from headgate.gate.rules.requirements import vouching
-from headgate.gate.state import works
+from headgate.gate.state import management, works
 from headgate.gate.state.actions import Action, Cancel, Land, Merge, Record, Report, Resume, Run, Supersede, Vouch
 from headgate.gate.state.change import Change, ChangeState, EventKind, Tell, TriggerEvent
 from headgate.gate.state.gitwork import MergeItem, Trees
@@ -159,7 +159,7 @@ class Play:
         self._clock += 1
         self.act(TriggerEvent(kind, change, f"event{self._clock}", fresh=fresh))
 
-    def act(self, *events: TriggerEvent | works.Answer | works.Managed) -> None:
+    def act(self, *events: TriggerEvent | works.Answer | management.Managed) -> None:
         """Take one turn."""
         # Turns happen at different times, which due times depend on.
         self._clock += 1000

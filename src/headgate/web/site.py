@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from headgate.gate.rules.refs import misnamed, update
 from headgate.gate.state.change import Change, is_called
-from headgate.gate.state.works import Managed
+from headgate.gate.state.management import Managed
 from headgate.map.records import Finished, ForPipeline, Management, Reread
 from headgate.ports.history import HistoryReader
 from headgate.ports.secrets import NoKeys, ProjectKeyStore

@@ -11,7 +11,8 @@ from headgate.gate.builds.carry import CARRIED_MAX_MS, DATA_MAX_BYTES, is_due, l
 from headgate.gate.builds.report import CARRIED
 from headgate.gate.builds.start import awaited
 from headgate.gate.state.actions import Cancel, Merge
-from headgate.gate.state.works import BuildEnded, BuildOutcome, CancelBuild, Promote
+from headgate.gate.state.management import CancelBuild, Promote
+from headgate.gate.state.works import BuildEnded, BuildOutcome
 from headgate.testing.plays import Play
 
 UNIT = FrozenJob(name="unit", reuse=True)

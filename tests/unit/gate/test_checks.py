@@ -11,7 +11,7 @@ from headgate.config.forges.facts import PipelineCheck
 from headgate.config.model import FrozenJob
 from headgate.gate.rules.requirements import vouching
 from headgate.gate.state.change import EventKind
-from headgate.gate.state.works import Enqueue
+from headgate.gate.state.management import Enqueue
 from headgate.testing.plays import Play
 
 

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, RequiredProject
 from headgate.gate.state.change import EventKind
-from headgate.gate.state.works import Dequeue, Enqueue, LandAnswer
+from headgate.gate.state.management import Dequeue, Enqueue
+from headgate.gate.state.works import LandAnswer
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

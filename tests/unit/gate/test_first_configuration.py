@@ -6,7 +6,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
-from headgate.gate.state.works import Enqueue, LayoutChanged
+from headgate.gate.state.management import Enqueue, LayoutChanged
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

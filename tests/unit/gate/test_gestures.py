@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob, JobDependency, Window
 from headgate.gate.items.gestures import unmoved
-from headgate.gate.state.works import CancelBuild, Dequeue, Enqueue, LayoutChanged, Promote, RerunBuild
+from headgate.gate.state.management import CancelBuild, Dequeue, Enqueue, LayoutChanged, Promote, RerunBuild
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, TriggerFilter
 from headgate.gate.items.landings import landed
 from headgate.gate.state.change import Change, EventKind
-from headgate.gate.state.works import Dequeue, LandAnswer
+from headgate.gate.state.management import Dequeue
+from headgate.gate.state.works import LandAnswer
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenJob
-from headgate.gate.state.works import LayoutChanged
+from headgate.gate.state.management import LayoutChanged
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

@@ -11,7 +11,8 @@ from headgate.config.model import TriggerFilter
 from headgate.gate.rules.refs import update
 from headgate.gate.state.actions import Record
 from headgate.gate.state.change import Change, EventKind, Occasion, TriggerEvent
-from headgate.gate.state.works import Dequeue, MergeAnswer, RepoState
+from headgate.gate.state.management import Dequeue
+from headgate.gate.state.works import MergeAnswer, RepoState
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

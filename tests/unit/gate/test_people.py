@@ -11,7 +11,7 @@ from headgate.config.forges.facts import Word
 from headgate.config.forges.git import counted, lacking
 from headgate.gate.builds.report import credit
 from headgate.gate.state.change import Change, ChangeState
-from headgate.gate.state.works import Enqueue
+from headgate.gate.state.management import Enqueue
 from headgate.testing.plays import Play
 
 HOUR_MS = 3_600_000

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from headgate.config.model import FrozenJob, TriggerFilter, Window
 from headgate.gate.items.leave import grown, shrunk
 from headgate.gate.state.change import EventKind
+from headgate.gate.state.management import Dequeue
 from headgate.gate.state.model import Queue
-from headgate.gate.state.works import Dequeue
 from headgate.testing.plays import Play
 
 

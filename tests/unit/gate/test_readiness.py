@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.gate.state.change import Change, EventKind
-from headgate.gate.state.works import Enqueue
+from headgate.gate.state.management import Enqueue
 from headgate.testing.plays import Play
 
 

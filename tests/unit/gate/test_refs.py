@@ -9,7 +9,8 @@ from headgate.config.dynamic import LayoutRequest
 from headgate.config.model import TriggerFilter
 from headgate.gate.rules.refs import update, variables
 from headgate.gate.state.change import ZEROS, Change, ChangeState, EventKind
-from headgate.gate.state.works import ByHand, Dequeue, Enqueue, MergeAnswer, MergeRequest, RepoState
+from headgate.gate.state.management import ByHand, Dequeue, Enqueue
+from headgate.gate.state.works import MergeAnswer, MergeRequest, RepoState
 from headgate.testing.layouts import PlayLayouts
 from headgate.testing.plays import Play
 

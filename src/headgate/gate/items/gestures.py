@@ -14,8 +14,8 @@ from headgate.gate.rules.needs import needs
 from headgate.gate.rules.readiness import guarded, unfit
 from headgate.gate.rules.refs import takes_part
 from headgate.gate.state.actions import Action
+from headgate.gate.state.management import CancelBuild, Dequeue, Enqueue, LayoutChanged, Managed, Promote, RerunBuild
 from headgate.gate.state.model import FAIL_FAST, FINAL_GOOD, Build, BuildSet, Item, Queue, State, with_item, with_queue
-from headgate.gate.state.works import CancelBuild, Dequeue, Enqueue, LayoutChanged, Managed, Promote, RerunBuild
 from headgate.gate.state.world import World
 
 

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
 from headgate.gate.state.change import Change, Deferred, OutsideRefusal, Parted, Strayed
+from headgate.gate.state.management import ByHand
 from headgate.gate.state.returns import NO_COURSE, NOTHING, Course, Returned, Sealed, Unfit, checked
-from headgate.gate.state.works import ByHand, RepoState
+from headgate.gate.state.works import RepoState
 
 FINAL_GOOD = frozenset({"SUCCESS", "SKIPPED"})
 FAIL_FAST = "fail-fast"

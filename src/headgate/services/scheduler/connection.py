@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headgate.base.ids import derived, fresh
 from headgate.base.tasks import run_until
 from headgate.gate.state.change import HEADS, ChangeState, EventKind, TriggerEvent, whose
-from headgate.gate.state.works import Dequeue
+from headgate.gate.state.management import Dequeue
 from headgate.map.records import BranchCache, ForPipeline, Reconfigure, RepositoryProblem, RepositoryProblems
 from headgate.ports.forge import ButtonOrder, ForgeWatch, Sighting
 from headgate.recipes import blob

@@ -25,8 +25,9 @@ from headgate.gate.items.trial import idle_since, never_idle, unfinished
 from headgate.gate.rules.requirements import triggers
 from headgate.gate.state.actions import Action, Cancel, Faulty, Resume, Run
 from headgate.gate.state.change import EventKind, TriggerEvent, whose
+from headgate.gate.state.management import LayoutChanged
 from headgate.gate.state.model import State
-from headgate.gate.state.works import Answer, BuildEnded, LayoutChanged
+from headgate.gate.state.works import Answer, BuildEnded
 from headgate.gate.state.world import World
 from headgate.map.places import PipelineEvents
 from headgate.map.records import ForPipeline, ManagementResult

@@ -13,7 +13,7 @@ import msgspec
 from headgate.base.ids import derived
 from headgate.config.cron import BadTime, next_put_off, schedule
 from headgate.gate.state.change import Change
-from headgate.gate.state.works import Enqueue
+from headgate.gate.state.management import Enqueue
 from headgate.map.records import BranchCache, ForPipeline
 from headgate.recipes import blob
 from headgate.recipes.lock import lock

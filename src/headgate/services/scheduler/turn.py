@@ -23,8 +23,9 @@ from headgate.gate.builds.report import approvers
 from headgate.gate.rules.requirements import vouching
 from headgate.gate.state import actions as gate_actions
 from headgate.gate.state.change import Change, ChangeState, Tell
+from headgate.gate.state.management import Dequeue
 from headgate.gate.state.model import Item, State
-from headgate.gate.state.works import BuildOutcome, Dequeue
+from headgate.gate.state.works import BuildOutcome
 from headgate.map.places import Map
 from headgate.map.records import Finished, ForPipeline
 from headgate.map.state import writes

@@ -13,8 +13,8 @@ from headgate.config.explain.variants import parameter
 from headgate.config.freeze.sections import completed, unaccepted
 from headgate.gate.rules.refs import is_parametrised, update
 from headgate.gate.state.change import is_called, numbered
+from headgate.gate.state.management import ByHand, CancelBuild, Dequeue, Enqueue, Promote, RerunBuild
 from headgate.gate.state.model import Build, Item
-from headgate.gate.state.works import ByHand, CancelBuild, Dequeue, Enqueue, Promote, RerunBuild
 from headgate.map.queues import ReadAnew
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.membership import want

@@ -15,7 +15,7 @@ from headgate.config.files.checks import as_list
 from headgate.config.files.document import Table
 from headgate.config.layout import Layout
 from headgate.config.parse import Stanza
-from headgate.gate.state.works import CancelBuild
+from headgate.gate.state.management import CancelBuild
 from headgate.map.inventory.nodes import NodeClaim, NodeRequest, NodeWait
 from headgate.map.tree import Address, Undecodable
 from headgate.ports.history import time_text
