@@ -17,9 +17,9 @@ from headgate.gate.rules.readiness import guarded, refused, unfit
 from headgate.gate.rules.refs import is_known, queue_in, queue_name, takes_part
 from headgate.gate.rules.requirements import concerns, ruled_out, triggers, unmet, word_of
 from headgate.gate.state.actions import Action, Record, Report, Supersede, Vouch
-from headgate.gate.state.change import Change, ChangeState, Deferred, EventKind, Tell, TriggerEvent
+from headgate.gate.state.change import Change, ChangeState, Deferred, EventKind, Successor, Tell, TriggerEvent
 from headgate.gate.state.management import ByHand
-from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, Successor, with_item, with_queue
+from headgate.gate.state.model import BuildSet, Item, Phase, Queue, State, with_item, with_queue
 from headgate.gate.state.works import ReportRequest
 from headgate.gate.state.world import LayoutView, World
 

@@ -18,8 +18,8 @@ from headgate.gate.items.leave import commit_of, leave, with_landed
 from headgate.gate.rules.readiness import heeds_vetoes, leases, needs_approval
 from headgate.gate.rules.requirements import demands
 from headgate.gate.state.actions import ALARM, LANDED, WAITS, Action, Land, MarkLanded, Record, Report
-from headgate.gate.state.change import Change, Parted, Strayed
-from headgate.gate.state.model import Item, Landed, Queue, State, with_item
+from headgate.gate.state.change import Change, Landed, Parted, Strayed
+from headgate.gate.state.model import Item, Queue, State, with_item
 from headgate.gate.state.surroundings import Closing
 from headgate.gate.state.works import Demands, LandAnswer, Landing, LandRequest, ReportRequest
 from headgate.gate.state.world import World

@@ -302,3 +302,18 @@ class Strayed(msgspec.Struct, frozen=True):
     """Head of its branch after it landed; empty if unknown."""
     branch: str
     since_ms: int
+
+
+class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Represent a newer patchset, which is enqueued if the one that is landing does not land."""
+
+    change: Change
+    event: str
+    by_hand: bool = False
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """Represent a landed change of a circle, with the resulting head of its branch."""
+
+    change: Change
+    commit: str

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import derived
 from headgate.config.model import ConfigError, FrozenGraph, FrozenJob
-from headgate.gate.state.change import Change, Deferred, OutsideRefusal, Parted, Strayed
+from headgate.gate.state.change import Change, Deferred, Landed, OutsideRefusal, Parted, Strayed, Successor
 from headgate.gate.state.management import ByHand
 from headgate.gate.state.returns import NO_COURSE, NOTHING, Course, Returned, Sealed, Unfit, checked
 from headgate.gate.state.works import RepoState
@@ -181,21 +181,6 @@ class BuildSet(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         executor takes."""
         of = {b.job: b.origin or self.id for b in self.builds.values() if b.result is None}
         return tuple((name, of[job.id], job.id) for job in self.jobs if job.id in of for name in job.semaphores_first)
-
-
-class Successor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Represent a newer patchset, which is enqueued if the one that is landing does not land."""
-
-    change: Change
-    event: str
-    by_hand: bool = False
-
-
-class Landed(msgspec.Struct, frozen=True):
-    """Represent a landed change of a circle, with the resulting head of its branch."""
-
-    change: Change
-    commit: str
 
 
 class Item(msgspec.Struct, frozen=True, omit_defaults=True):
