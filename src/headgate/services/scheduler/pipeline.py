@@ -23,7 +23,7 @@ from headgate.gate.items.leave import set_aside
 from headgate.gate.items.renewal import as_it_was, dissolved, remembered
 from headgate.gate.items.trial import idle_since, never_idle, unfinished
 from headgate.gate.rules.requirements import triggers
-from headgate.gate.state.actions import Action, Cancel, Faulty, Resume, Run
+from headgate.gate.state.actions import Action, Faulty
 from headgate.gate.state.change import EventKind, TriggerEvent, whose
 from headgate.gate.state.management import LayoutChanged
 from headgate.gate.state.model import State
@@ -34,7 +34,6 @@ from headgate.map.records import ForPipeline, ManagementResult
 from headgate.map.state import Damaged, garbage, load
 from headgate.recipes.lock import lock
 from headgate.recipes.mirrorpart import MirrorPart
-from headgate.recipes.requestforms import Open
 from headgate.recipes.stream import StreamConsumer, Unread
 from headgate.services.configuration import Configuration
 from headgate.services.context import Context
@@ -48,7 +47,7 @@ from headgate.services.scheduler.leftovers import disowned, ended, leftover, rem
 from headgate.services.scheduler.proposals import Proposals
 from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.turn import PipelineTurn, TurnPart, packed
-from headgate.services.scheduler.turnoutput import batched, outboxes, reports, tell_of, turn_events
+from headgate.services.scheduler.turnoutput import batched, notified, outboxes, reports, tell_of, turn_events
 from headgate.services.scheduler.verdicts import PipelinePast
 from headgate.store.store import GuardLost, Session
 from headgate.store.types import At, Conflict, Op, Put, SessionLost, TooLarge, Unavailable
@@ -332,19 +331,6 @@ class PipelineRunner:
         rest = layouts, answered, orders, due, self._state.disabled
         return self._change_states.counted(), rest, self._semaphores.versions()
 
-    async def _to_tell(self, actions: list[Action]) -> dict[str, Open]:
-        """Return, by id, the requests whose workers must be notified, even if the mirror does not show them yet."""
-        context, found = self._context, dict[str, Open]()
-        fresh = {action.id for action in actions if isinstance(action, Run)}
-        for action in actions:
-            if not isinstance(action, Cancel | Resume) or action.id in fresh:
-                continue
-            merge = isinstance(action, Cancel) and not action.build
-            for queue in [context.merges] if merge else context.zones():
-                shown = queue.find(action.id, context.mirror)
-                found |= {one.request.id: one for one in ([shown] if shown else await queue.listed(action.id))}
-        return found
-
     async def _record(
         self, after: State, actions: list[Action], events: Events, world: World, aside: list[TurnPart], guard: At
     ) -> None:
@@ -356,7 +342,7 @@ class PipelineRunner:
             pipeline=self.name,
             builds=lambda job: context.zone(zone_of(job, context, self.tenant)),
             merges=context.merges,
-            notified=await self._to_tell(actions),
+            notified=await notified(context, actions),
             mirror=mirror,
             now_ms=context.now_ms(),
             outcomes={e.event.outcome.build: e.event.outcome for e in events if isinstance(e.event, BuildEnded)},

@@ -24,13 +24,14 @@ from headgate.config.model import Pipeline
 from headgate.config.operator.model import Tenant
 from headgate.gate.builds.report import build_url, error_of, filled, kind_of, untested
 from headgate.gate.items.admission import speaks
-from headgate.gate.state.actions import Action, Land, Merge, Record
+from headgate.gate.state.actions import Action, Cancel, Land, Merge, Record, Resume, Run
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import BuildSet, Item, State
 from headgate.gate.state.returns import FileComment
 from headgate.gate.state.works import LandRequest
 from headgate.gate.state.world import World
 from headgate.map.outbox import Answered, OutboxMessage, PublishedEvent, QueueReport, ReportedBuild
+from headgate.recipes.requestforms import Open
 from headgate.services.context import Context, Outboxes
 from headgate.services.publisher import published_event, queue_of
 
@@ -52,6 +53,19 @@ _STARTS = {
 """Key of a reporter -> actions that triggers may name for the event that it causes; some triggers use only the key."""
 _BEGUN = ("pending", "queued", "in_progress")
 """States that a reporter sets when work starts; they start no pipeline."""
+
+
+async def notified(context: Context, actions: Collection[Action]) -> dict[str, Open]:
+    """Return, by id, the requests whose workers must be notified, even if the mirror does not show them yet."""
+    found, fresh = dict[str, Open](), {action.id for action in actions if isinstance(action, Run)}
+    for action in actions:
+        if not isinstance(action, Cancel | Resume) or action.id in fresh:
+            continue
+        merge = isinstance(action, Cancel) and not action.build
+        for queue in [context.merges] if merge else context.zones():
+            shown = queue.find(action.id, context.mirror)
+            found |= {one.request.id: one for one in ([shown] if shown else await queue.listed(action.id))}
+    return found
 
 
 def batched(events: Sequence[T]) -> Iterator[Sequence[T]]:
