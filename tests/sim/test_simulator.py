@@ -84,6 +84,10 @@ def base_check_removed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(trial, "rests_on", always)
 
 
+def paths_that_only_a_merge_changes_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(absorb, "_with_displaced", lambda item, *rest: item)
+
+
 def failures_land(patch: pytest.MonkeyPatch) -> None:
     for module in (decide, landings):
         patch.setattr(module, "result_of", lambda item: "SUCCESS")
@@ -326,6 +330,7 @@ MUTANTS: tuple[Mutant, ...] = (
     builds_are_resumed_in_another_commit,
     semaphores_are_never_given_up,
     base_check_removed,
+    paths_that_only_a_merge_changes_are_ignored,
     what_ran_beside_a_lost_build_goes_on,
     a_lost_pause_is_forgotten,
     failures_land,
@@ -376,6 +381,7 @@ SOONEST = {
     what_runs_after_a_landing_is_forgotten: 73,
     semaphores_are_never_given_up: 10,
     base_check_removed: 62,
+    paths_that_only_a_merge_changes_are_ignored: 124,
     what_ran_beside_a_lost_build_goes_on: 110,
     a_lost_pause_is_forgotten: 110,
     the_server_does_not_check_the_approval: 746,

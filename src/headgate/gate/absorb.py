@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -265,7 +266,11 @@ def answered(state: State, answer: works.MergeAnswer | works.LandAnswer, world: 
     queue, item, buildset = found
     match answer:
         case works.MergeAnswer():
-            queue = with_item(queue, replace(item, buildset=_merged(queue, item, buildset, answer)))
+            item = replace(item, buildset=_merged(queue, item, buildset, answer))
+            # Otherwise it did not merge, or the answer was absorbed before.
+            if answer.ok and buildset.merge is Phase.RUNNING:
+                item = _with_displaced(item, answer.touched, world)
+            queue = with_item(queue, item)
         case works.LandAnswer():
             return _answered_landing(state, queue, item, answer, world, actions)
         case _:
@@ -284,6 +289,23 @@ def _merged(queue: Queue, item: Item, buildset: BuildSet, answer: works.MergeAns
     ours = {"", item.id, *(other.id for other in queue.items if not other.live)}
     phase = Phase.CONFLICT if answer.blame in ours else Phase.BLOCKED
     return replace(buildset, merge=phase, error=answer.error, blame=answer.blame)
+
+
+def _with_displaced(item: Item, touched: Sequence[tuple[str, ...] | None], world: World) -> Item:
+    """Return the item with the paths that only its merge changes, after the merge of its changes `touched` these paths.
+    If they make it a change of configuration, return it without its buildset: it starts again as one, and the items
+    behind it, whose merges have not read this configuration, with it."""
+    displaced = dict[str, tuple[str, ...] | None]()
+    for change, paths in zip(item.changes, touched, strict=False):  # no paths: nothing was merged
+        known = change.files
+        if known is not None and (paths is None or not set(paths) <= set(known)):
+            displaced[change.key] = None if paths is None else tuple(sorted(set(paths).difference(known)))
+    if displaced == item.displaced:
+        return item
+    found, config = replace(item, displaced=displaced), world.layouts.landed.touches_config
+    of = [(one.project, item.files(one), found.files(one), one.branch) for one in item.changes]
+    begins = any(config(project, now, branch) and not config(project, was, branch) for project, was, now, branch in of)
+    return replace(found, buildset=None) if begins else found
 
 
 def _answered_landing(

@@ -25,6 +25,8 @@ class PlayLayout:
     """Whether changes may need each other."""
     topics: bool = False
     """Whether changes of one topic need each other."""
+    only: Mapping[str, str] = field(default_factory=dict)
+    """Job -> the beginning of the paths for which alone it runs."""
     freezes: int = 0
 
     @property
@@ -51,7 +53,11 @@ class PlayLayout:
     ) -> FrozenGraph:
         self.freezes += 1
         reporters = tuple(job for job in self.jobs if job.type == "reporter")
-        return FrozenGraph(tuple(j for j in self.jobs if j not in reporters), self.fail_fast, reporters=reporters)
+        regular = tuple(job for job in self.jobs if job not in reporters and self._is_for(job, files))
+        return FrozenGraph(regular, self.fail_fast, reporters=reporters)
+
+    def _is_for(self, job: FrozenJob, files: tuple[str, ...] | None) -> bool:
+        return files is None or any(file.startswith(self.only.get(job.name, "")) for file in files)
 
     def queue_of(self, project: str, branch: str, pipeline: str) -> str:
         return self.queues.get(project, "shared")

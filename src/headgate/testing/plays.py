@@ -194,7 +194,13 @@ class Play:
             before = {p: {"master": self.tree(p)} for p in work.given}
             known = Trees(before, {p: {"master": self.tree(p, beneath)} for p in work.given})
             state = works.RepoState(work.chain, heads, merged, trees=trees, known=known)
-            self.act(works.MergeAnswer(work.buildset, True, state=state, config=texts))
+            own = [self._topic(one.commit) for one in work.chain if one not in beneath]
+            touched = tuple(self._touched(self._change_state(topic).change) for topic in own)
+            self.act(works.MergeAnswer(work.buildset, True, state=state, config=texts, touched=touched))
+
+    def _touched(self, change: Change) -> tuple[str, ...] | None:
+        more = self.displaced.get(change.topic, ())
+        return None if change.files is None or more is None else (*change.files, *more)
 
     def tree(self, project: str, chain: Sequence[MergeItem] = ()) -> str:
         """Return the content of a project's branch with a chain on it."""
@@ -206,6 +212,8 @@ class Play:
     """project -> commit at the head of its branch, as reported by mergers"""
     most: tuple[int | None, int | None] = (None, None)
     """The tenant's limits on the dependencies of a change, and on the changes in the pipeline; None: no limit."""
+    displaced: Mapping[str, tuple[str, ...] | None] = {}
+    """change -> paths that only its merge changes; None: they cannot be listed"""
     texts: Mapping[str, str] = {}
     """project -> text of its proposed zuul.yaml"""
     contents: Mapping[str, Mapping[str, str]] = {}

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from pygit2.enums import ObjectType
 
 from headgate.adapters.git.command import environment, git
@@ -407,3 +408,17 @@ async def test_a_branch_whose_head_cannot_be_fetched_is_named_after_repeated_att
 def reading(branch: str, *chain: MergeItem) -> MergeRequest:
     paths = {PROJECT: ("zuul.yaml", "zuul.d/")}
     return MergeRequest("b", chain, {PROJECT: "local"}, config_paths=paths, config_heads={PROJECT: (branch,)})
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_answer_lists_the_paths_that_the_merge_of_each_change_of_the_item_changes(
+    repositories: Repositories, mode: str
+) -> None:
+    """Changes ahead are not part of the item. Paths that are too many to list are unknown."""
+    ahead = item(repositories.propose("code", "ahead", {"ahead": ""}), "ahead", mode)
+    many = {f"many/{'x' * 200}{number}": "" for number in range(600)}
+    files = {"one": {"a": edited(l1="one")}, "two": {"a": edited(l9="two"), "new": ""}, "many": many}
+    commits = {topic: repositories.propose("code", topic, changed) for topic, changed in files.items()}
+    own = [replace(item(commit, topic, mode), item="own") for topic, commit in commits.items()]
+    answer = await merged(engine(repositories), ahead, *own)
+    assert answer.ok and answer.touched == (("a",), ("a", "new"), None)

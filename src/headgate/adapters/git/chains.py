@@ -28,6 +28,28 @@ class LostCommit(RepositoryError):
     """Report that a commit of the chain is no longer in the repository and nothing shows what replaced it."""
 
 
+async def check_present(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
+    """Raise RemoteError if commits to merge are missing but may become available later."""
+    absent = await mirror.missing([head, item.commit])
+    refusals = mirror.refusals
+    if head in absent:
+        why = refusals.why(head) or "it moved"
+        raise RemoteError(("fetch",), 1, f"the head of {item.branch}, {head}, cannot be fetched: {why}")
+    if item.commit in absent and refusals.why(item.commit) and not refusals.is_sure(item.commit):
+        raise RemoteError(("fetch",), 1, f"{item.ref} cannot be fetched: {refusals.why(item.commit)}")
+
+
+async def brought(mirror: MirrorRepository, heads: Mapping[str, str], commit: str) -> bool:
+    """Fetch the heads if possible; return whether the mirror then has `commit`, which is a head or was merged here.
+    Raise GitError, OSError."""
+    try:
+        await mirror.bring(heads)
+    except RemoteError:
+        if not mirror.has(commit):
+            raise
+    return not await mirror.missing([commit])
+
+
 async def replay(mirror: MirrorRepository, state: RepoState, project: str, branch: str) -> tuple[str, str]:
     """Return two commits: the states before and after the last item of the chain for this project and branch. Raise
     LostCommit, MergeConflict, GitError."""

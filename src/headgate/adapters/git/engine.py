@@ -8,13 +8,13 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import assert_never
+from typing import NamedTuple, assert_never
 from urllib.parse import quote
 
 import pygit2
 from msgspec.structs import replace
 
-from headgate.adapters.git.chains import LostCommit, configuration, expected, known_trees, replay, trees_of
+from headgate.adapters.git import chains
 from headgate.adapters.git.command import GitError, GitImpossible, RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.merge import MergeConflict
@@ -24,6 +24,7 @@ from headgate.adapters.git.push import PushRefused, Shut, land, refusal, report,
 from headgate.adapters.git.refstate import noted, peeled, ref_state
 from headgate.adapters.git.remote import HEADS, Remote
 from headgate.adapters.git.reviewer import Reviewer
+from headgate.adapters.git.series import changes
 from headgate.adapters.git.worktree import work_tree
 from headgate.gate.rules.refs import section
 from headgate.gate.state import works
@@ -41,6 +42,14 @@ OPEN_MAX = 100
 """Maximum number of repositories that stay open."""
 _FAILURES = (GitError, OSError, pygit2.GitError)
 """Errors of git and of the machine: except after GitImpossible, the same work may succeed later."""
+
+
+class _Step(NamedTuple):
+    """Represent the merge of one change into its branch: the commits before and after it."""
+
+    change: MergeItem
+    before: str
+    after: str
 
 
 class GitEngine:
@@ -121,42 +130,52 @@ class GitEngine:
                 answer = works.MergeAnswer(work.buildset, False, at.item, f"{at.ref} of {at.project}: {error}")
                 raise _later(at.project, error, answer) from error
         merged: dict[str, dict[str, str]] = {}
-        bases: dict[str, dict[str, str]] = {}
+        steps = list[_Step]()
         for item in work.chain:
-            # The tree beneath the item's own change is an input of jobs with `reuse`.
-            if item.item == own and item.project in work.given:
-                head = merged.get(item.project, {}).get(item.branch) or heads[item.project].get(HEADS + item.branch)
-                bases.setdefault(item.project, {}).setdefault(item.branch, head or "")
+            before = merged.get(item.project, {}).get(item.branch) or heads[item.project].get(HEADS + item.branch) or ""
             try:
-                why = await self._merge_one(item, heads, merged)
+                why = await self._merge_one(item, before, merged)
             except _FAILURES as error:
                 answer = works.MergeAnswer(work.buildset, False, item.item, _unmerged(item, error))
                 raise _later(item.project, error, answer) from error
             if why:
                 return works.MergeAnswer(work.buildset, False, item.item, why)
+            if item.item == own:
+                steps.append(_Step(item, before, merged[item.project][item.branch]))
         state = works.RepoState(work.chain, heads, merged, connections, work.landed, branches)
-        return await self._completed(work, state, bases, own)
+        return await self._completed(work, state, steps, own)
 
     async def _completed(
-        self, work: works.MergeRequest, state: works.RepoState, bases: dict[str, dict[str, str]], own: str
+        self, work: works.MergeRequest, state: works.RepoState, steps: Sequence[_Step], own: str
     ) -> works.MergeAnswer:
-        """Return the answer for a merged chain, with its trees and its configuration. Raise Unreachable."""
+        """Return the answer for a merged chain, with its trees and its configuration; `steps` are the merges of the
+        item's own changes. Raise Unreachable."""
         trees, config, project = dict[str, dict[str, str]](), dict[str, dict[str, dict[str, str]]](), ""
+        touched, bases = list[tuple[str, ...] | None](), dict[str, dict[str, str]]()
         try:
-            for project, found in state.merged.items():
-                trees[project] = await trees_of(self.mirror(project, state.connections[project]), found)
+            for change, before, after in steps:
+                project, pair = change.project, (after, before)
+                # Git applies an edit of a file that the branch has renamed to the new path, so these paths need not be
+                # those of the change.
+                found = await changes(self.mirror(project, change.connection), [pair])
+                touched.append(found.get(pair, ()))
+                # The tree beneath the item's own change is an input of jobs with `reuse`.
+                if project in work.given:
+                    bases.setdefault(project, {}).setdefault(change.branch, before)
+            for project, commits in state.merged.items():
+                trees[project] = await chains.trees_of(self.mirror(project, state.connections[project]), commits)
             known = await self._known(work, state.heads, bases)
             connections = {project: work.given.get(project) or state.connections[project] for project in state.heads}
             state = replace(state, connections=connections, trees=trees, known=known)
             for project in work.config_paths:
                 mirror = self.mirror(project, connections[project])
-                config[project] = await configuration(mirror, work, state, project)
+                config[project] = await chains.configuration(mirror, work, state, project)
         except _FAILURES as error:
             answer = works.MergeAnswer(work.buildset, False, own, f"{project}: {error}")
             if isinstance(error, GitImpossible):
                 return answer
             raise _later(project, error, answer) from error
-        return works.MergeAnswer(work.buildset, True, state=state, config=config)
+        return works.MergeAnswer(work.buildset, True, state=state, config=config, touched=tuple(touched))
 
     async def _known(
         self, work: works.MergeRequest, heads: dict[str, dict[str, str]], bases: dict[str, dict[str, str]]
@@ -172,7 +191,7 @@ class GitEngine:
             elif not isinstance(found, _FAILURES):
                 raise found
         mirrors = {p: self.mirror(p, connection) for p, connection in work.given.items() if p in heads}
-        return await known_trees(mirrors, heads, bases)
+        return await chains.known_trees(mirrors, heads, bases)
 
     async def _now(self, project: str, connection: str, chain: tuple[MergeItem, ...]) -> dict[str, str]:
         """Fetch the project's branches, and the chain's changes as far as possible; return branch ref -> commit."""
@@ -186,21 +205,15 @@ class GitEngine:
             await mirror.bring(heads)
         return heads
 
-    async def _merge_one(
-        self, item: MergeItem, heads: dict[str, dict[str, str]], merged: dict[str, dict[str, str]]
-    ) -> str:
-        """Merge the item into its branch; return the reason if that is impossible, otherwise "".
-
-        Raise GitError, OSError.
-        """
-        branches = merged.setdefault(item.project, {})
-        head = branches.get(item.branch) or heads[item.project].get(f"refs/heads/{item.branch}")
-        if head is None:
+    async def _merge_one(self, item: MergeItem, head: str, merged: dict[str, dict[str, str]]) -> str:
+        """Merge the item into its branch, which is at `head`; return the reason if that is impossible, otherwise "".
+        Raise GitError, OSError."""
+        if not head:
             return f"{item.project} has no branch {item.branch}"
         mirror = self.mirror(item.project, item.connection)
-        await _check_present(mirror, head, item)
+        await chains.check_present(mirror, head, item)
         try:
-            branches[item.branch] = await mirror.merge(head, item)
+            merged.setdefault(item.project, {})[item.branch] = await mirror.merge(head, item)
         except MergeConflict as conflict:
             return f"{item.ref} of {item.project} does not merge into {item.branch}; conflicts in: {conflict}"
         except GitImpossible as error:
@@ -260,7 +273,7 @@ class GitEngine:
         for branch, commit in branches.items():
             head = heads.get(branch, "")
             has = bool(head) and mirror.has(commit) and await mirror.contains(head, commit)
-            bases[branch] = "" if has else await expected(mirror, state, change.project, branch, commit, head)
+            bases[branch] = "" if has else await chains.expected(mirror, state, change.project, branch, commit, head)
             landed = landed and has
         return None if landed else mirror, bases
 
@@ -305,11 +318,11 @@ class GitEngine:
             heads = await self._heads(state, project)
             wanted = state.merged.get(project, {}).get(branch) if speculative else None
             if wanted is not None:
-                _, commit = await replay(mirror, state, project, branch)
+                _, commit = await chains.replay(mirror, state, project, branch)
             else:
                 ref = branch if branch in heads else f"refs/heads/{branch}"
                 commit = heads.get(ref, "")
-            if not commit or not await _brought(mirror, heads, commit):
+            if not commit or not await chains.brought(mirror, heads, commit):
                 raise CheckoutError(f"{project} has no branch {branch}")
             if branch in heads:
                 commit = peeled(mirror, commit, branch)
@@ -319,7 +332,7 @@ class GitEngine:
             shared = await work_tree(mirror, refs, branch, commit, dest, files=files)
         except MergeConflict as conflict:
             raise CheckoutError(f"{project} {branch}: conflicts in {conflict}", conflict=True) from conflict
-        except (GitError, pygit2.GitError, LostCommit) as error:
+        except (GitError, pygit2.GitError, chains.LostCommit) as error:
             raise CheckoutError(f"{project} {branch}: {error}") from error
         return CheckedOut(commit, (shared,))
 
@@ -334,7 +347,7 @@ class GitEngine:
         own = {(one.project, one.branch) for one in state.chain if one.item == state.chain[-1].item}
         for branch in state.merged.get(project, {}) if speculative else ():
             mirror = self.mirror(project, state.connections[project])
-            before, after = await replay(mirror, state, project, branch)
+            before, after = await chains.replay(mirror, state, project, branch)
             heads = {**heads, f"refs/heads/{branch}": after}
             refs[f"refs/remotes/origin/{branch}"] = before if (project, branch) in own else after
         return {**refs, **heads}
@@ -362,28 +375,6 @@ def _by_project(parts: Sequence[works.Landing]) -> list[list[works.Landing]]:
     for part in parts:
         found.setdefault(part.change.project, []).append(part)
     return list(found.values())
-
-
-async def _check_present(mirror: MirrorRepository, head: str, item: MergeItem) -> None:
-    """Raise RemoteError if commits to merge are missing but may become available later."""
-    absent = await mirror.missing([head, item.commit])
-    refusals = mirror.refusals
-    if head in absent:
-        why = refusals.why(head) or "it moved"
-        raise RemoteError(("fetch",), 1, f"the head of {item.branch}, {head}, cannot be fetched: {why}")
-    if item.commit in absent and refusals.why(item.commit) and not refusals.is_sure(item.commit):
-        raise RemoteError(("fetch",), 1, f"{item.ref} cannot be fetched: {refusals.why(item.commit)}")
-
-
-async def _brought(mirror: MirrorRepository, heads: Mapping[str, str], commit: str) -> bool:
-    """Fetch the heads if possible; return whether the mirror then has `commit`, which is a head or was merged here.
-    Raise GitError, OSError."""
-    try:
-        await mirror.bring(heads)
-    except RemoteError:
-        if not mirror.has(commit):
-            raise
-    return not await mirror.missing([commit])
 
 
 def _unmerged(item: MergeItem, error: Exception) -> str:

@@ -107,6 +107,8 @@ FREEZING = """## Freezing
 2. Variables of the job override parameters of a manual enqueue, which override variables of the project.
 3. A job whose file matchers do not match runs only if a job that runs depends on it, or, unless
    `match-on-config-updates: false`, if the change alters the job itself, one of its playbooks or its include-vars.
+   File matchers also see paths that only the merge modifies: if the branch has renamed a file that the change edits,
+   git applies the edit to the new path.
 4. Regular jobs wait for all initializers, as if they had soft dependencies on them, and need not name them.
 5. In the following cases, there is an error, and nothing runs: a job that would run is abstract, is not allowed for
    the project, requires `post-review` in a pipeline without it, or has nothing to run; a hard dependency is not in the

@@ -124,7 +124,7 @@ def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
     # Otherwise a proposal is still being judged in another process; a later turn asks again.
     if len(known) < len(judged):
         return item
-    errors = tuple(error for c, one in zip(item.changes, known, strict=True) for error in _of_it(c, one, base, world))
+    errors = tuple(e for c, one in zip(item.changes, known, strict=True) for e in _of_it(item, c, one, base, world))
     joined = graph.graph_of([one.graph for one in known], item.changes, everywhere=world.dependent)
     wanted = of_images(joined, item.change)
     warnings = tuple(e.render() for e in _distinct(tuple(e for e in errors if e.severity != "error")))
@@ -140,7 +140,7 @@ def freeze(item: Item, base: Base, world: World, actions: list[Action]) -> Item:
 def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world: World) -> LayoutRequest:
     """Return the request to judge the configuration of one change of an item; each change gets its own judgement."""
     name = buildset.id if change == item.change else derived(buildset.id, change.key)
-    found = LayoutRequest(name, world.pipeline.name, change.project, change.branch, change.ref, change.files)
+    found = LayoutRequest(name, world.pipeline.name, change.project, change.branch, change.ref, item.files(change))
     if buildset.proposed:
         found = replace(found, texts=buildset.proposed, ahead=base.proposed)
     if change.is_change or buildset.state is None:
@@ -149,9 +149,9 @@ def _question(buildset: BuildSet, item: Item, change: Change, base: Base, world:
     return replace(found, containing=buildset.state.containing, parameters=given)
 
 
-def _of_it(change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
-    """Return the errors to report on the change: all if it touches configuration itself."""
-    if world.layouts.landed.touches_config(change.project, change.files, change.branch):
+def _of_it(item: Item, change: Change, judged: Judgement, base: Base, world: World) -> tuple[ConfigError, ...]:
+    """Return the errors to report on a change of the item: all if it touches configuration itself."""
+    if world.layouts.landed.touches_config(change.project, item.files(change), change.branch):
         return judged.errors
     return _beneath(judged.errors, base, world)
 

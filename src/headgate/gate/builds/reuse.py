@@ -285,7 +285,7 @@ def wanted(item: Item, world: World) -> dict[str, str]:
     # Most pipelines have no job with `reuse`: checking that first saves freezing the graph.
     if item.others or not world.layouts.reuses(pipeline, change.project, change.branch):
         return {}
-    graph = layout.freeze(pipeline, change.project, change.branch, change.ref, change.files)
+    graph = layout.freeze(pipeline, change.project, change.branch, change.ref, item.files(change))
     found = dict[str, str]()
     for job in graph.jobs:
         if is_fit(item, job):

@@ -76,7 +76,7 @@ class Base:
         for item in self.chain[self._covered :]:
             self._merges += merge_items(item, self.chain, world)
             for change in item.changes:
-                if layout.touches_config(change.project, change.files, change.branch):
+                if layout.touches_config(change.project, item.files(change), change.branch):
                     self._config.add(change.project)
         self._covered = len(self.chain)
         return self._merges

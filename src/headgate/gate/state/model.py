@@ -220,6 +220,9 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     carried: tuple[Carried, ...] = ()
     earlier: Mapping[str, RepoState] = {}
     """Earlier buildset -> its repository state, while one of its builds continues (`origins`)."""
+    displaced: Mapping[str, tuple[str, ...] | None] = {}
+    """Key of a change -> paths that only its merge changes, because the branch has renamed files that it changes; None
+    if they cannot be listed."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -244,6 +247,11 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
     def of(self, key: str) -> Change | None:
         """Return its change with this key, or None if it has none."""
         return next((change for change in self.changes if change.key == key), None)
+
+    def files(self, change: Change) -> tuple[str, ...] | None:
+        """Return the paths that one of its changes or the merge of it changes; None if they are unknown."""
+        displaced = self.displaced.get(change.key, ())
+        return None if change.files is None or displaced is None else (*change.files, *displaced)
 
     def exempts(self, change: Change) -> bool:
         return self.exempt and (not self.spared or change.key in self.spared)

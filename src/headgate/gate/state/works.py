@@ -86,6 +86,9 @@ class MergeAnswer(msgspec.Struct, frozen=True, omit_defaults=True, tag="merge"):
     `config_known`."""
     apart: str = ""
     """Path at which the complete answer is stored if it is large."""
+    touched: tuple[tuple[str, ...] | None, ...] = ()
+    """Paths that differ before and after the merge of each change of the item, in the order of its changes; None if
+    they cannot be listed. Empty if none of them was merged."""
 
 
 class CatRequest(msgspec.Struct, frozen=True, omit_defaults=True, tag="cat"):

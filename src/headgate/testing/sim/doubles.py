@@ -110,10 +110,7 @@ class SimForge:
     def _updated(self, project: str, before: str) -> TriggerEvent:
         world = self.world
         now = world.heads[project]
-        old_files, new_files = world.files(project, before), world.files(project, now)
-        files = tuple(path for path in (worlds.FILE, worlds.MORE) if old_files.get(path) != new_files.get(path)) or (
-            "x",
-        )
+        files = world.differing(project, before, now)
         change = Change(self.name, project, worlds.BRANCH, commit=now, old_commit=before, ref=worlds.HEAD, files=files)
         return self._event(EventKind.REF_UPDATED, change)
 
@@ -168,6 +165,7 @@ class SimGit:
         heads = {project: {worlds.HEAD: self.world.heads[project]} for project in projects}
         bases: dict[str, dict[str, str]] = {}
         results: dict[str, dict[str, str]] = {}
+        touched = list[tuple[str, ...]]()
         for item in work.chain:
             # Each item is merged onto those before it.
             head = results.get(item.project, {}).get(worlds.BRANCH, self.world.heads[item.project])
@@ -177,6 +175,7 @@ class SimGit:
             results[item.project] = {worlds.BRANCH: worlds.merged(head, item)}
             if item.item == work.chain[-1].item:
                 bases.setdefault(item.project, {worlds.BRANCH: worlds.tree(head)})
+                touched.append(self.world.differing(item.project, head, results[item.project][worlds.BRANCH]))
         commit = {
             project: results.get(project, {}).get(worlds.BRANCH, self.world.heads[project]) for project in projects
         }
@@ -193,7 +192,7 @@ class SimGit:
             trees = {project: {worlds.BRANCH: worlds.tree(found[worlds.BRANCH])} for project, found in results.items()}
             before = {project: {worlds.BRANCH: worlds.tree(self.world.heads[project])} for project in work.given}
             state = replace(state, trees=trees, known=Trees(before, bases))
-        return works.MergeAnswer(work.buildset, True, state=state, config=unknown)
+        return works.MergeAnswer(work.buildset, True, state=state, config=unknown, touched=tuple(touched))
 
     def _land(self, work: works.LandRequest) -> works.LandAnswer:
         change, world = work.change, self.world

@@ -220,6 +220,11 @@ class SimWorld:
             texts = {FILE: proposed, MORE: "".join(f"# {commit}\n" for commit in commits(head) if "foreign" in commit)}
         return {path: texts[path] for path in paths if texts.get(path)}
 
+    def differing(self, project: str, before: str, after: str) -> tuple[str, ...]:
+        """Return the paths that differ between two commits of a project."""
+        old, new = self.files(project, before), self.files(project, after)
+        return tuple(path for path in (FILE, MORE) if old.get(path) != new.get(path)) or ("x",)
+
     def jobs(self, head: str) -> set[str]:
         """Return the jobs that gate a change of a project whose landing makes this the head."""
         added = {f"extra-{commit}" for commit in commits(head) if commit in self.proposals}
