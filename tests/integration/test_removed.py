@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from headgate.base.ids import fresh
 from headgate.gate.state.autohold import HoldRequest
-from headgate.gate.state.surroundings import Closing
+from headgate.gate.state.world import Closing
 from headgate.map.check import check
 from headgate.map.places import Map
 from headgate.map.queues import ReadAnew, TenantState

@@ -16,8 +16,7 @@ from headgate.gate.items.trial import Idle, WindowRoom, advance_item, never_idle
 from headgate.gate.rules.readiness import Obstacle, unready
 from headgate.gate.state.actions import Action, Faulty
 from headgate.gate.state.model import Item, Queue, State, with_queue
-from headgate.gate.state.surroundings import closing_of
-from headgate.gate.state.world import World
+from headgate.gate.state.world import World, closing_of
 
 
 def decide_queue(

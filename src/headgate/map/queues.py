@@ -8,8 +8,8 @@ import msgspec
 
 from headgate.gate.state.autohold import HoldRequest
 from headgate.gate.state.change import TriggerEvent
-from headgate.gate.state.surroundings import Closing
 from headgate.gate.state.works import Answer, BuildSpec, MergerAnswer, MergerWork
+from headgate.gate.state.world import Closing
 from headgate.map.connections import HintsQueue, PublishedObjectsPlace
 from headgate.map.outbox import OutboxMessages, PublishedEvents
 from headgate.map.records import (

@@ -10,7 +10,7 @@ from headgate.config.operator.model import Protection
 from headgate.gate.state.change import Change
 from headgate.gate.state.management import Managed
 from headgate.gate.state.returns import NO_COURSE, Course, FileComment, ReturnedArtifact
-from headgate.gate.state.surroundings import Waiter
+from headgate.gate.state.world import Waiter
 
 
 class Empty(msgspec.Struct, frozen=True):

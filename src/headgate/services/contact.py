@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from headgate.base.tasks import unless
 from headgate.gate.state.returns import NO_COURSE, Course, Sealed
-from headgate.gate.state.surroundings import PATIENCE_MS, Waiter
 from headgate.gate.state.works import Answer, BuildFailing, BuildOutcome, BuildPaused
+from headgate.gate.state.world import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address

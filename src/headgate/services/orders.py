@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from headgate.base.errors import HeadgateError
 from headgate.base.ids import fresh
-from headgate.gate.state.surroundings import Closing, closing_of
+from headgate.gate.state.world import Closing, closing_of
 from headgate.map.queues import TenantState
 from headgate.map.records import ManagementResult
 from headgate.recipes.codec import readable

@@ -28,7 +28,7 @@ from headgate.gate.state.actions import Action, Cancel, Land, Merge, Record, Run
 from headgate.gate.state.change import ChangeState
 from headgate.gate.state.gitwork import MergeItem
 from headgate.gate.state.model import Build
-from headgate.gate.state.surroundings import Sought
+from headgate.gate.state.world import Sought
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

@@ -22,8 +22,7 @@ from headgate.gate.state.actions import Action, Cancel, Land, Merge, Record, Rep
 from headgate.gate.state.change import Change, ChangeState, EventKind, Tell, TriggerEvent
 from headgate.gate.state.gitwork import MergeItem, Trees
 from headgate.gate.state.model import Build, BuildSet, Item, State
-from headgate.gate.state.surroundings import Beside, Closing, Sought, Waiter
-from headgate.gate.state.world import World
+from headgate.gate.state.world import Beside, Closing, Sought, Waiter, World
 from headgate.testing.layouts import PlayLayout, PlayLayouts
 
 ALL_KINDS = ("success", "failure", "start", "merge-conflict", "config-error", "no-jobs", "dequeue")

@@ -12,7 +12,7 @@ from headgate.gate.builds.graph import holding, waiting_for
 from headgate.gate.builds.report import approvers, error_of, failing_reasons
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.model import Build, Item, Phase, Queue
-from headgate.gate.state.surroundings import Closing, closing_of
+from headgate.gate.state.world import Closing, closing_of
 from headgate.map.inventory.nodes import NodeRequest, NodeWait
 from headgate.ports.history import PastRef, named, time_text
 from headgate.recipes.codec import readable

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from headgate.base.tasks import run_until
 from headgate.gate.state.change import Change, ChangeState
-from headgate.gate.state.surroundings import Closing
 from headgate.gate.state.works import LandAnswer, Landing, LandRequest, RepoState
+from headgate.gate.state.world import Closing
 from headgate.map.check import check
 from headgate.map.outbox import OutboxMessage
 from headgate.map.places import Map

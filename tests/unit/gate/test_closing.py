@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob
-from headgate.gate.state.surroundings import Closing, closing_of
+from headgate.gate.state.world import Closing, closing_of
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

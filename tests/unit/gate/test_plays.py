@@ -11,8 +11,8 @@ from headgate.gate.builds.advance import holders
 from headgate.gate.items.trial import LEAVES_MAX
 from headgate.gate.state.change import EventKind
 from headgate.gate.state.management import Dequeue, Enqueue, Promote
-from headgate.gate.state.surroundings import Waiter
 from headgate.gate.state.works import BuildEnded, BuildOutcome
+from headgate.gate.state.world import Waiter
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 

@@ -16,8 +16,8 @@ from headgate.gate.items.trial import idle_since, never_idle, unfinished
 from headgate.gate.state.actions import Action, Cancel, Land, Record, Supersede, Vouch
 from headgate.gate.state.change import ChangeState, EventKind, TriggerEvent
 from headgate.gate.state.management import Dequeue, Enqueue, LayoutChanged, Managed, Promote
-from headgate.gate.state.surroundings import Closing
 from headgate.gate.state.works import Answer, BuildEnded, BuildOutcome, BuildPaused, LandAnswer, MergeAnswer, RepoState
+from headgate.gate.state.world import Closing
 from headgate.testing import plays
 from headgate.testing.layouts import PlayLayout
 from tests.tiers import share

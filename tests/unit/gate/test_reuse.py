@@ -10,7 +10,7 @@ from headgate.gate.builds.reuse import DATA_MAX_BYTES, NOTHING, lasting
 from headgate.gate.state.actions import Cancel, Merge, Record
 from headgate.gate.state.model import Build
 from headgate.gate.state.returns import Sealed
-from headgate.gate.state.surroundings import Sought
+from headgate.gate.state.world import Sought
 from headgate.testing.plays import Play
 
 UNIT = FrozenJob(name="unit", reuse=True)

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from headgate.gate.state.surroundings import PATIENCE_MS, Waiter
+from headgate.gate.state.world import PATIENCE_MS, Waiter
 from headgate.map.places import Map
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.recipes.mirror import Mirror

@@ -9,7 +9,7 @@ from typing import Any
 
 from headgate.gate.builds.reuse import NOTHING
 from headgate.gate.state.change import Change
-from headgate.gate.state.surroundings import Sought
+from headgate.gate.state.world import Sought
 from headgate.map.keys import KeyPair, KeyStorage, ProjectKeyPairs
 from headgate.map.places import Map
 from headgate.map.records import Finished, FinishedBuild

@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.base.tasks import end
 from headgate.gate.state.change import Change, EventKind, TriggerEvent
-from headgate.gate.state.surroundings import Waiter
+from headgate.gate.state.world import Waiter
 from headgate.map.inventory.nodes import NodeAnswer, NodeRequest
 from headgate.map.places import Map
 from headgate.map.records import BranchCache, SemaphoreHolder, SemaphoreRecord

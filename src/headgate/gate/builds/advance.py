@@ -20,9 +20,8 @@ from headgate.gate.builds.start import Base, begun, run
 from headgate.gate.state.actions import Action, Cancel, Report, Resume
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import FAIL_FAST, Build, BuildSet, Item, State
-from headgate.gate.state.surroundings import Waiter
 from headgate.gate.state.works import ReportRequest
-from headgate.gate.state.world import World
+from headgate.gate.state.world import Waiter, World
 
 ERRORS_MAX = 100
 """Limit on the configuration errors that an item lists."""

@@ -18,9 +18,8 @@ from headgate.base.ids import derived
 from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.builds.graph import parent_data, parent_secrets, parents
 from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item
-from headgate.gate.state.surroundings import Sought
 from headgate.gate.state.works import RepoState
-from headgate.gate.state.world import World
+from headgate.gate.state.world import Sought, World
 
 IDS = frozenset({"build", "buildset", "event_id", "attempts"})
 """Keys of the `zuul` variable that identify a run, but do not influence what runs."""

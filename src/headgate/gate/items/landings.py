@@ -20,9 +20,8 @@ from headgate.gate.rules.requirements import demands
 from headgate.gate.state.actions import ALARM, LANDED, WAITS, Action, Land, MarkLanded, Record, Report
 from headgate.gate.state.change import Change, Landed, Parted, Strayed
 from headgate.gate.state.model import Item, Queue, State, with_item
-from headgate.gate.state.surroundings import Closing
 from headgate.gate.state.works import Demands, LandAnswer, Landing, LandRequest, ReportRequest
-from headgate.gate.state.world import World
+from headgate.gate.state.world import Closing, World
 
 REWRITES = frozenset({"squash-merge", "cherry-pick", "rebase"})
 """Merge modes that replace the proposed commits by others."""

@@ -19,8 +19,7 @@ from headgate.gate.rules.refs import queue_id, queue_name, takes_part
 from headgate.gate.state.actions import Action, Record
 from headgate.gate.state.change import Change, Deferred, EventKind
 from headgate.gate.state.model import Item, Queue, Remains, State, Unfollowed, with_item, with_queue
-from headgate.gate.state.surroundings import closing_of
-from headgate.gate.state.world import World
+from headgate.gate.state.world import World, closing_of
 
 ENDS = ("success", "failure", "merge-conflict", "config-error", "no-jobs", "dequeue")
 """Kinds of reports on the end of an item; their recipients are notified of the removal."""

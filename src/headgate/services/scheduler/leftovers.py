@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from headgate.gate.state.surroundings import Waiter
+from headgate.gate.state.world import Waiter
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address, Dir, unescape
 from headgate.recipes.codec import readable

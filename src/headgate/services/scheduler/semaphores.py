@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from headgate.config.dynamic import TenantLayouts
 from headgate.gate.builds.advance import holders, taken_by, waiting
 from headgate.gate.state.model import State
-from headgate.gate.state.surroundings import PATIENCE_MS, Waiter
+from headgate.gate.state.world import PATIENCE_MS, Waiter
 from headgate.map.places import semaphore_of
 from headgate.map.records import SemaphoreHolder, SemaphoreRecord
 from headgate.map.tree import Address, unescape

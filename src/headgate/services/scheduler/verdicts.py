@@ -20,7 +20,7 @@ from headgate.gate.builds.reuse import NOTHING
 from headgate.gate.state.change import Change
 from headgate.gate.state.model import Build, BuildSet
 from headgate.gate.state.returns import Unfit, checked
-from headgate.gate.state.surroundings import Beside, Sought
+from headgate.gate.state.world import Beside, Sought
 from headgate.map.keys import KeyStorage
 from headgate.map.records import Finished, FinishedBuild
 from headgate.ports.history import HistoryQuery, HistoryUnavailable, Passed, PastBuild

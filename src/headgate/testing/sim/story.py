@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from headgate.gate.state.change import Change
-from headgate.gate.state.surroundings import Closing
+from headgate.gate.state.world import Closing
 from headgate.services.context import Context
 from headgate.services.orders import landings_over, ordered
 from headgate.testing.sim.kinds import SimKind

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.texts import line
-from headgate.gate.state.surroundings import Closing
+from headgate.gate.state.world import Closing
 from headgate.map.queues import TenantState
 from headgate.rest import HTTPException, HttpRequest, JSONBody, NotFoundException, post
 from headgate.services.orders import landings_over, ordered, state_of
