@@ -22,11 +22,11 @@ CHUNK = 40
 FLOODED, FLOOD = (9, 11) if WORLDS > 1000 else (9,), 60
 """Seeds of worlds where hostile jobs take no semaphore that others need; hostile changes that they begin with.  Each
 finds the mutant; `make soak` plays all of them."""
-SHARED, SHARED_FLOOD = (0, 34, 12, 18, 28) if WORLDS > 1000 else (0,), 100
+SHARED, SHARED_FLOOD = (34, 0, 12, 18, 28) if WORLDS > 1000 else (34,), 100
 """The same where hostile jobs take the semaphore that honest jobs need, in another pipeline.  The first one
 finds the mutant."""
 COVERING = (1, 5, 14, 29, 18)
-SLOWER_MAX, SLOWER_MAX_S, HELD_MAX_S = 2.0, 5.0, 10.0
+SLOWER_MAX, SLOWER_MAX_S, HELD_MAX_S = 2.0, 5.0, 8.0
 """Virtual time that a flood may add to the waiting of others: as long again, and the merges and builds that hostile
 changes already have, each of which takes up to a second. A job that is tried ten times occupies its place through all
 of them."""

@@ -133,7 +133,7 @@ MUTANTS: dict[Mutant, range] = {
     a_continued_build_needs_no_semaphore: range(4, 5),
     what_does_not_go_on_is_not_cancelled: range(3, 4),
     the_state_of_a_base_goes_with_it: range(4, 6),
-    a_build_without_a_request_continues: range(224, 225),
+    a_build_without_a_request_continues: range(1695, 1696),
     what_does_not_go_on_is_cancelled_later: range(1553, 1554),
     the_end_of_what_goes_on_is_not_heard: range(284, 285),
 }
