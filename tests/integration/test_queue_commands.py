@@ -13,9 +13,10 @@ from click.testing import CliRunner, Result
 
 from headgate.base.errors import UserError
 from headgate.base.tasks import run_until
+from headgate.cli.queue.operator import operator
 from headgate.cli.queue.queue import command
 from headgate.cli.queue.worker import run as run_worker
-from headgate.cli.queue.workerfile import read_worker_file
+from headgate.cli.queue.workerfile import DEFAULT, read_worker_file
 from headgate.queue.messages.board import MessageBoard
 from headgate.queueing import Message
 from headgate.queueing.partitions import DEAD_LETTERS
@@ -161,3 +162,31 @@ async def test_commands_report_a_missing_server(tmp_path: Path) -> None:
     file.write_text("[queuey]\nconnection = http://127.0.0.1:1/v1/sync/\n")
     result = await ask(str(file), "list")
     assert isinstance(result.exception, UserError) and "127.0.0.1:1" in str(result.exception)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the settings file in the current directory, whose pages serve queues."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "messages.key").write_text("cafe1234cafe\n")
+    file = tmp_path / "headgate.conf"
+    file.write_text("[scheduler]\nstate_dir = state\n[web]\nport = 9123\n[messages]\n")
+    return file
+
+
+async def test_without_a_worker_file_commands_also_find_the_queues_that_the_pages_serve(site: Path) -> None:
+    usual = "http://127.0.0.1:5000/v1/queuey/"
+    async with operator(DEFAULT) as at:
+        assert at.file.urls == (usual, "http://127.0.0.1:9123/v1/queuey/") and at.file.key == "cafe1234cafe"
+    site.write_text(site.read_text().replace("[messages]\n", ""))
+    async with operator(DEFAULT) as at:
+        assert at.file.urls == (usual,)
+
+
+async def test_they_send_no_key_to_another_users_program_at_the_port_of_the_pages(
+    site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.cli.identity.pages.owners", lambda port: {4242} if port == 9123 else set())
+    async with operator(DEFAULT) as at:
+        assert at.file.urls == ("http://127.0.0.1:5000/v1/queuey/",)

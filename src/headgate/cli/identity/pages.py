@@ -22,7 +22,7 @@ from headgate.base.certificates import add_authorities
 from headgate.base.errors import AwayError, NoSettings, UserError
 from headgate.cli.apicommands import chosen, everywhere
 from headgate.cli.identity.credentials import TOKEN_VARIABLE, authorities, known_token, token_file
-from headgate.cli.settings import NAME, Settings, find, read
+from headgate.cli.settings import APP_DEFAULT, NAME, Settings, find, read
 from headgate.cli.terminal.say import say
 from headgate.recipes.patience import ANSWER_WAIT_MAX_S
 
@@ -270,6 +270,19 @@ def _address(settings: Settings) -> str:
     if root and (_strangers(address, settings) or not _alive(address, settings)):
         return root
     return address
+
+
+def queues_address() -> str:
+    """Return the URL of the message queues that the pages of the settings serve on this machine; empty if they serve
+    none, or if another user's program listens there."""
+    try:
+        settings = read(find(None))
+    except UserError:
+        return ""
+    address = _here(settings)
+    if {"messages", "application_keys"}.isdisjoint(settings.values) or _strangers(address, settings):
+        return ""
+    return f"{address}/v1/{APP_DEFAULT}/"
 
 
 def _here(settings: Settings) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from headgate.adapters.identity.trust import trusting
 from headgate.base.errors import UserError
-from headgate.cli.identity.pages import known_trust, token_for, token_source
+from headgate.cli.identity.pages import known_trust, queues_address, token_for, token_source
 from headgate.cli.queue.workerfile import DEFAULT, WorkerFile, read_worker_file, usual
 from headgate.cli.queue.workeroptions import OPTIONS
 from headgate.cli.store.urls import SQLITE, open_to_read, open_with_warnings
@@ -120,7 +120,7 @@ def token_of(file: WorkerFile) -> str:
     """Return the operator's token if the message servers run on this machine. Raise UserError."""
     at = [urlsplit(url) for url in file.urls]
     # The token permits everything: do not use it at all if one of the servers is on another machine.
-    guessed = file.urls == (OPTIONS["queuey"]["connection"].default,)
+    guessed = OPTIONS["queuey"]["connection"].default in file.urls
     found = [token_for(one.hostname or "", one.port or 80, guessed=guessed) for one in at]
     return found[0] if all(found) else ""
 
@@ -130,11 +130,17 @@ def trust_of(file: WorkerFile) -> ssl.SSLContext | None:
     return trusting(file.ca) if file.ca else known_trust()
 
 
+def _usual() -> WorkerFile:
+    """Return defaults. If the pages serve the queues, they are tried after `headgate queue serve`. Raise UserError."""
+    file, address = usual(Path.cwd()), queues_address()
+    return replace(file, urls=(*file.urls, address)) if address else file
+
+
 @asynccontextmanager
 async def operator(config: str) -> AsyncIterator[Operator]:
     """Open the message server. Raise UserError, also for errors inside the context."""
     path = Path(config)
-    file = usual(Path.cwd()) if config == DEFAULT and not path.exists() else read_worker_file(path.absolute())
+    file = _usual() if config == DEFAULT and not path.exists() else read_worker_file(path.absolute())
     token = ""
     try:
         token = "" if file.key else token_of(file)
