@@ -24,6 +24,11 @@ def text_of(path: Path | str, encoding: str | None = None, errors: str = "strict
         return file.read(size_max) if size_max >= 0 else _content(file, path)
 
 
+def reason(error: OSError | UnicodeDecodeError) -> str:
+    """Return why a file cannot be used, for a message that names the file; the text of an OSError would repeat it."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
 def bytes_of(path: Path) -> bytes:
     """Return the content of a file as `Path.read_bytes` does. Raise OSError, also for a device, a named pipe or a huge
     file."""

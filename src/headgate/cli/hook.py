@@ -18,7 +18,7 @@ import click
 
 from headgate.adapters.git.connection import pads
 from headgate.base.errors import UserError
-from headgate.base.files import bytes_of
+from headgate.base.files import bytes_of, reason
 from headgate.cli.groups import CommandGroup
 from headgate.cli.resources import connections, driver_of, plain, poke_secrets, tenants
 from headgate.cli.settings import Settings, find, read
@@ -259,7 +259,7 @@ def install_hook(at: Path, name: str, text: str) -> Path:
                 raise UserError(f"{file} already exists, and it is not Headgate's; {other}")
             put(hooks, name, text, lambda made: os.fchmod(made, 0o755))
     except OSError as error:
-        raise UserError(f"{file} cannot be written: {error}") from error
+        raise UserError(f"{file} cannot be written: {reason(error)}") from error
     return file
 
 
@@ -295,7 +295,7 @@ def install_poke(at: Path, text: str) -> Path:
         with hooks_of(at) as hooks:
             put(hooks, POKE, text, dress)
     except OSError as error:
-        raise UserError(f"{file} cannot be written: {error}") from error
+        raise UserError(f"{file} cannot be written: {reason(error)}") from error
     return file
 
 

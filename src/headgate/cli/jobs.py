@@ -21,7 +21,7 @@ from headgate.adapters.process.phaselimits import PhaseLimits
 from headgate.adapters.process.runner import RunnerSettings
 from headgate.adapters.process.sandbox import Paths
 from headgate.base.errors import LackingError, UserError
-from headgate.base.files import text_of
+from headgate.base.files import reason, text_of
 from headgate.base.private import DIRECTORY, private_directory
 from headgate.cli.settings import FLAGS, Settings
 from headgate.config.kinds.image import BadImageName, ImageName
@@ -115,7 +115,7 @@ def _secret(settings: Settings, at: str) -> str:
             raise UserError(f"{at} secret_key_file: other users can read {path}; run: chmod 600 {path}")
         return text_of(path)[:SECRET_MAX_BYTES].strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{at} secret_key_file: {path} cannot be read: {error}") from error
+        raise UserError(f"{at} secret_key_file: {path} cannot be read: {reason(error)}") from error
 
 
 def retention_policy(settings: Settings) -> RetentionPolicy:

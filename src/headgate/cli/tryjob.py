@@ -25,7 +25,7 @@ from headgate.adapters.process.joblog import follow
 from headgate.adapters.process.returns import parse
 from headgate.adapters.process.runner import ProcessRunner
 from headgate.base.errors import UserError
-from headgate.base.files import text_of
+from headgate.base.files import reason, text_of
 from headgate.base.hints import nearest, with_hint
 from headgate.base.ids import fresh
 from headgate.base.tasks import run_until
@@ -329,7 +329,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         found = deep_plain(load(text_of(path)))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        raise UserError(f"{path}: cannot be read: {reason(error)}") from error
     except Wrong as wrong:
         raise UserError(f"{path}:{wrong.line}: {wrong.text}") from wrong
     if found is None or isinstance(found, dict):

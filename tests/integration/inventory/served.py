@@ -89,3 +89,9 @@ async def served(
     finally:
         stop.set()
         await running
+
+
+async def serve_at(address: str) -> None:
+    """Serve another inventory, which is empty, at this address. Raise UserError."""
+    inventory = Inventory(Store(MemoryBackend()), InventoryMap(), lambda: 0)
+    await serve(inventory, CallerSessions(Trusting(), inventory), address, None, asyncio.Event(), lambda port: None)

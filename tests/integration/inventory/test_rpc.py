@@ -15,13 +15,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headgate.adapters.identity.tokens import authenticator
+from headgate.base.errors import UserError
 from headgate.inventory.wire import inventory_pb2 as pb
 from headgate.inventory.wire import runm_pb2
 from headgate.testing.inventory.calls import fuzz
 from headgate.web.inventory.identity import Verifying
 from headgate.web.inventory.server import RUNM, V1
 from tests.integration.inventory.authority import Authority
-from tests.integration.inventory.served import Client, served
+from tests.integration.inventory.served import Client, serve_at, served
 
 SECRET = "only the tests know this secret, nobody else"
 
@@ -264,3 +265,10 @@ async def test_any_message_is_answered_with_a_suitable_status() -> None:
     caller = await fuzz(1, 60, 1_500)
     assert caller.wrong == []
     assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"} <= set(caller.statuses)
+
+
+async def test_a_port_that_another_program_uses_is_reported_without_the_words_of_grpc() -> None:
+    async with served() as client:
+        with pytest.raises(UserError, match=f"cannot listen on {client.target}: another program uses it") as refused:
+            await serve_at(client.target)
+        assert "GRPC" not in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_endless_input_is_refused(command: str, error: str, place: Path) -> None
             "inventory serve --store memory: --cert-path empty --key-path empty",
             "certificate, key or client authority cannot be used: ",
         ),
-        ("worker --config worker", f"ca_bundle cannot be read: [Errno 22] {PIPE}"),
+        ("worker --config worker", f"ca_bundle cannot be read: {PIPE}"),
         ("check --config settings", f"/pipe: the tenant file cannot be read: {PIPE}"),
         ("run --config settings", f"/pipe: the tenant file cannot be read: {PIPE}"),
     ],
@@ -95,3 +96,20 @@ def test_a_path_that_is_not_a_file_is_reported(command: str, error: str) -> None
     result = CliRunner().invoke(group, command.split())
     told = str(result.exception) if isinstance(result.exception, UserError) else result.output
     assert result.exit_code and error in told, told
+
+
+@pytest.mark.parametrize(
+    ("command", "error"),
+    [
+        ("run --config hub", r"app_key: \S+/gone cannot be read: No such file or directory"),
+        (
+            "map tree --store etcd://localhost:1?tls_ca=gone",
+            r"tls_ca=\S*gone cannot be read \(No such file or directory\)",
+        ),
+    ],
+)
+def test_the_reason_names_the_missing_file_only_once(command: str, error: str, place: Path) -> None:
+    (place / "hub").write_text("[connection hub]\ndriver = github\napp_id = 1\napp_key = gone\n")
+    result = CliRunner().invoke(group, command.split())
+    assert isinstance(result.exception, UserError), result.output
+    assert re.search(f"{error}$", str(result.exception)) is not None, result.exception

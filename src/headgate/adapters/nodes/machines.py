@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from headgate.base.errors import CloudError, UserError
-from headgate.base.files import text_of
+from headgate.base.files import reason, text_of
 from headgate.base.hints import did_you_mean
 from headgate.base.texts import yaml_fault
 from headgate.config.model import Nodeset
@@ -230,7 +230,7 @@ def read_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(text_of(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from error
+        raise UserError(f"{path}: cannot be read: {reason(error)}") from error
     except yaml.YAMLError as error:
         raise UserError(f"{path}: this is not YAML: {yaml_fault(error)}") from error
 

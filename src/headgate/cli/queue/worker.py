@@ -19,7 +19,7 @@ import click
 
 from headgate import __version__
 from headgate.base.errors import UserError
-from headgate.base.files import check_file
+from headgate.base.files import check_file, reason
 from headgate.base.tasks import run_until
 from headgate.cli.logs import set_up
 from headgate.cli.queue.operator import token_of, trust_of
@@ -69,7 +69,7 @@ def command(config: str, verbose: bool) -> None:
         try:
             check_file(file.ca_bundle)
         except OSError as error:
-            raise UserError(f"{file.path}: ca_bundle cannot be read: {error}") from error
+            raise UserError(f"{file.path}: ca_bundle cannot be read: {reason(error)}") from error
         # Jobs call other services with their own libraries; requests and OpenSSL read these variables.
         os.environ["REQUESTS_CA_BUNDLE"] = os.environ["SSL_CERT_FILE"] = file.ca_bundle
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
-from headgate.base.files import bytes_of
+from headgate.base.files import bytes_of, reason
 from headgate.base.hints import expected, with_hint
 from headgate.store.model import check_path
 from headgate.store.types import StoreError
@@ -59,7 +59,7 @@ class EtcdAddress:
         try:
             read = bytes_of(Path(file))
         except OSError as error:
-            raise StoreError(f"{self}: {option}={file} cannot be read ({error})") from error
+            raise StoreError(f"{self}: {option}={file} cannot be read ({reason(error)})") from error
         if b"-----BEGIN" not in read:
             raise StoreError(f"{self}: {option}={file} is not a PEM file")
         return read

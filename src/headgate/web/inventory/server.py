@@ -200,7 +200,9 @@ async def serve(
     try:
         port = server.add_secure_port(address, credentials(tls)) if tls else server.add_insecure_port(address)
     except RuntimeError as error:
-        raise UserError(f"cannot listen on {address}: {error}; choose another address or port") from error
+        # gRPC does not say why, only with which variable a developer would see it.
+        why = "another program uses it, or this machine does not have it"
+        raise UserError(f"cannot listen on {address}: {why}; choose another address or port") from error
     await server.start()
     try:
         for name in ("", *names):

@@ -25,7 +25,7 @@ from headgate.adapters.git.command import RemoteError
 from headgate.adapters.git.connection import GitConnection
 from headgate.adapters.git.engine import GitEngine
 from headgate.base.errors import UserError
-from headgate.base.files import text_of
+from headgate.base.files import reason, text_of
 from headgate.gate.state.change import Change, ChangeState
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.forge import Abilities, Hint, Ignored, Misdelivered
@@ -181,7 +181,7 @@ def _key(path: str) -> str:
         # A wrong path, such as a disk image, must not fill the memory.
         return text_of(path, size_max=1_000_000)
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"app_key: {path} cannot be read: {error}") from error
+        raise UserError(f"app_key: {path} cannot be read: {reason(error)}") from error
 
 
 async def _access(one: GitHubAccount, tokens: Tokens, project: str) -> Mapping[str, str]:

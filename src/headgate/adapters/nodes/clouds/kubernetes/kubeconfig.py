@@ -23,7 +23,7 @@ import yaml
 from headgate.adapters.nodes.clouds.http import one_line
 from headgate.base.certificates import set_identity
 from headgate.base.errors import UserError
-from headgate.base.files import bytes_of, text_of
+from headgate.base.files import bytes_of, reason, text_of
 from headgate.base.pipes import OutputTooLarge, communicate, put_down
 from headgate.base.texts import yaml_fault
 from headgate.ports.clouds import CloudUnavailable
@@ -157,7 +157,7 @@ class _Document:
                 raise UserError(f"{file} is not a kubeconfig: it is larger than {FILE_SIZE_MAX_BYTES >> 20} MB")
             content = yaml.safe_load(text_of(file))
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{file}: cannot be read: {error}") from error
+            raise UserError(f"{file}: cannot be read: {reason(error)}") from error
         except yaml.YAMLError as error:
             raise UserError(f"{file}: this is not YAML: {yaml_fault(error)}") from error
         if not isinstance(content, dict):
