@@ -12,7 +12,10 @@ import pytest
 from headgate.queue.messages import leases, schedules, storage
 from headgate.queue.messages.bounds import ApplicationLimits
 from headgate.queue.messages.records import BODY_MAX_BYTES
-from headgate.queueing.partitions import DEAD_LETTERS
+from headgate.queue.workers import discovery
+from headgate.queueing.partitions import DEAD_LETTERS, QueuePartition
+from headgate.store.memory import MemoryBackend
+from headgate.testing.queues.harness import harness, serving
 from tests.hostile.test_queue_sizes import MINE, Asking, asking
 
 LIMIT_BYTES = 1_000_000
@@ -247,3 +250,27 @@ async def test_schedules_do_not_fill_the_store(tmp_path: Path, monkeypatch: pyte
         statuses = [(await ask("PUT", f"q/schedules/s{n}", json=often, headers=MINE))[0] for n in range(5)]
         assert statuses == [200] * 4 + [400]
         assert (await ask("PUT", "q/schedules/s0", json=often, headers=MINE))[0] == 200, "what exists may be changed"
+
+
+async def test_queues_that_come_and_go_do_not_fill_the_store_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The progress of each was kept for a week, in a store that a gate may share."""
+    monkeypatch.setattr(discovery, "GONE_MAX", 3)
+    async with asking(tmp_path) as ask, serving(ask.board) as url, harness(url, MemoryBackend()) as hands:
+        worker = hands.start(lambda message, context: None)
+
+        def known(prefix: str) -> set[str]:
+            entries = worker.sharing.mirror.under(hands.app.queues.path) if worker.sharing else ()
+            return {entry.path.rpartition("/")[2] for entry in entries if f"/{prefix}" in entry.path}
+
+        for n in range(8):
+            await hands.source.create(f"r{n}")
+            await hands.until("it is recorded", lambda n=n: f"r{n}" in known("r"))
+            await hands.source.ask("DELETE", f"/r{n}")
+            await hands.until("it is gone", lambda n=n: QueuePartition(f"r{n}") not in worker.sharing.owned())
+        await hands.source.create("last")
+        await hands.until("the queues were looked at again", lambda: known("last"))
+        await hands.source.create("very-last")
+        await hands.until("the first ones are forgotten", lambda: len(known("r")) <= 4)
+        assert "r0" not in known("r") and "r7" in known("r")

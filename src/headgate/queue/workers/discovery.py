@@ -20,6 +20,8 @@ from headgate.store.types import OPS_MAX, At, Conflict, Delete, Entry, Op, Unava
 
 GONE_MAX_MS = 7 * 86_400_000
 """Milliseconds for which the progress of removed queues is kept."""
+GONE_MAX = 10_000
+"""Limit on the partitions of removed queues whose progress is kept; those removed first are forgotten."""
 
 
 @dataclass(slots=True)
@@ -91,6 +93,7 @@ def changes(app: Application, mirror: Mirror, partitions: Iterable[QueuePartitio
     }
     owned = {partition for e in mirror.under(app.owners.path) if (partition := app.partition_of(e.path))}
     found: list[Change] = []
+    gone: list[tuple[int, Change]] = []
     for partition in sorted(there - known.keys()):
         place = app.progress(partition)
         found.append((At(place.path, None), (place.put(NEW),)))
@@ -103,7 +106,15 @@ def changes(app: Application, mirror: Mirror, partitions: Iterable[QueuePartitio
         ops = _marked(partition, progress, partition in there, partition in owned, now_ms, app)
         if ops:
             found.append((At(place.path, entry.version), ops))
-    return found
+        elif progress.gone_ms and partition not in there:
+            gone.append((progress.gone_ms, (At(place.path, entry.version), _forgotten(partition, app))))
+    # Names of queues that exist for seconds would otherwise fill the store, which a gate may share.
+    gone.sort(key=lambda one: one[0])
+    return [*found, *(change for _, change in gone[: max(len(gone) - GONE_MAX, 0)])]
+
+
+def _forgotten(partition: QueuePartition, app: Application) -> tuple[Op, ...]:
+    return Delete(app.progress(partition).path), app.controls(partition).delete()
 
 
 def _marked(
@@ -118,7 +129,7 @@ def _marked(
         return () if owned else (place.put(replace(progress, gone_ms=now_ms)),)
     if now_ms - progress.gone_ms < GONE_MAX_MS:
         return ()
-    return Delete(place.path), app.controls(partition).delete()
+    return _forgotten(partition, app)
 
 
 def _pieces(found: list[Change]) -> Iterable[list[Change]]:
