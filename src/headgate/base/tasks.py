@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -67,6 +69,36 @@ async def with_place(places: asyncio.Semaphore, work: Callable[[], Coroutine[Any
             # Not `asyncio.timeout`, which would cancel the work.
             await asyncio.wait({task}, timeout=max_s)
         return await asyncio.shield(task)
+
+
+class OwnThreads:
+    """Run calls that another program may delay endlessly in threads of their own: in the threads that all share, a few
+    of them would leave no room for anything else. The process does not wait for them when it ends."""
+
+    def __init__(self, most: int) -> None:
+        """Create them; at most `most` calls run at a time."""
+        self._free = threading.Semaphore(most)
+
+    async def run(self, call: Callable[[], T], max_s: float) -> T:
+        """Return the result of the call. Raise TimeoutError after `max_s`, and immediately if too many earlier calls
+        still run."""
+        if not self._free.acquire(blocking=False):
+            raise TimeoutError("earlier calls have not ended yet")
+        result = Future[T]()
+        # Otherwise the end of the wait would cancel it, and the thread could not set it any more.
+        result.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                result.set_result(call())
+            except BaseException as error:
+                result.set_exception(error)
+            finally:
+                self._free.release()
+
+        threading.Thread(target=run, name="patient", daemon=True).start()
+        async with asyncio.timeout(max_s):
+            return await asyncio.wrap_future(result)
 
 
 async def end(*tasks: asyncio.Future[Any]) -> list[BaseException]:

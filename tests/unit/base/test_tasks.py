@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.base.tasks import end, once, run_to_end, run_until, unless, with_place
+from headgate.base.tasks import OwnThreads, end, once, run_to_end, run_until, unless, with_place
 from headgate.testing.clock import DEADLINE_S
 from tests.waiting import nothing_happens, until
 
@@ -181,3 +181,25 @@ async def test_work_with_a_place_ends_with_its_caller_and_gives_the_place_back(m
     with pytest.raises(OSError, match="the disk is gone"):
         await with_place(places, failing, most_s)
     assert not places.locked()
+
+
+async def test_a_call_in_a_thread_of_its_own_returns_its_result_or_raises_its_error() -> None:
+    threads = OwnThreads(1)
+    for _ in range(3):
+        assert await threads.run(threading.current_thread, DEADLINE_S) is not threading.main_thread()
+        with pytest.raises(ZeroDivisionError):
+            await threads.run(lambda: 1 // 0, DEADLINE_S)
+
+
+async def test_a_call_that_does_not_end_in_time_is_abandoned_and_keeps_its_place_until_it_ends() -> None:
+    threads, goes_on, ended = OwnThreads(1), threading.Event(), list[bool]()
+    with pytest.raises(TimeoutError):
+        await threads.run(lambda: ended.append(goes_on.wait(DEADLINE_S)), 0)
+    with pytest.raises(TimeoutError, match="earlier calls"):
+        await threads.run(lambda: None, DEADLINE_S)
+    goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "patient":
+            thread.join(DEADLINE_S)
+    assert ended == [True]
+    assert await threads.run(lambda: "free", DEADLINE_S) == "free"

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.wordings import summary, title
 from headgate.base.errors import UserError
+from headgate.base.tasks import OwnThreads
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import Reporter, ReportPutOff
 
 MISSING = "it needs the library apprise: pip install 'headgate[chat]'"
 REASON_MAX = 500
+CALL_MAX_S, AT_ONCE_MAX = 120.0, 4
+"""Time limit for a report, and limit on the reports that are being sent, or that were given up and are not over yet."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+", re.IGNORECASE)
-_CALLS = re.compile("[@<]")
-"""Beginnings of mentions: `@name`, and `<!channel>` or `<users/all>`, which some chats accept."""
+_MARKUP = re.compile(r"[@<]|\](?=[(\[:])")
+"""Beginnings of mentions: `@name`, and `<!channel>` or `<users/all>`, which some chats accept; and the middle of links
+whose text is not their address, and of images: `[text](address)`, `[text][name]` and `[name]: address`."""
 _LIBRARY_LOG = "apprise"
 
 
@@ -40,6 +44,7 @@ class ChatReporter:
         storage = apprise.PersistentStoreMode.MEMORY  # apprise writes nothing to the disk
         # Not asynchronous, because `tell` calls it in a separate thread.
         asset = apprise.AppriseAsset(app_id="Headgate", app_desc="Headgate", async_mode=False, storage_mode=storage)
+        self._threads = OwnThreads(AT_ONCE_MAX)
         self._chats = apprise.Apprise(asset=asset)
         self._capture: Any = apprise.LogCapture  # apprise has no types
         for url in urls.split():
@@ -55,7 +60,10 @@ class ChatReporter:
 
     async def tell(self, outgoing: OutboxMessage) -> None:
         """Send the report. Raise ReportPutOff."""
-        why = await asyncio.to_thread(self._tell, *self.message(outgoing))
+        try:
+            why = await self._threads.run(partial(self._tell, *self.message(outgoing)), CALL_MAX_S)
+        except TimeoutError as error:
+            why = str(error) or f"the chat has not answered within {CALL_MAX_S:.0f} s"
         if why is not None:
             raise ReportPutOff(why)
 
@@ -67,7 +75,7 @@ class ChatReporter:
             report.report, "failure"
         )
         heading = title(report, outgoing.options.get("title", ""))
-        return _calling_nobody(heading), _calling_nobody(summary(report) or heading), kind
+        return _plain(heading), _plain(summary(report) or heading), kind
 
     def _tell(self, heading: str, text: str, kind: str) -> str | None:
         """Send to the chats, and return the reason if one of them refused; None if all accepted."""
@@ -80,10 +88,11 @@ class ChatReporter:
         return self._capture(level=logging.WARNING, name=_LIBRARY_LOG, fmt="%(message)s")
 
 
-def _calling_nobody(text: str) -> str:
-    """Return the text without mentions, because untrusted text must not alert people or an entire channel."""
+def _plain(text: str) -> str:
+    """Return the text without mentions, because untrusted text must not alert people or an entire channel, and without
+    links that hide where they lead."""
     # An invisible space follows, so that people read the same text.
-    return _CALLS.sub("\\g<0>\u200b", text)
+    return _MARKUP.sub("\\g<0>\u200b", text)
 
 
 def _shortened(text: str | io.StringIO) -> str:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import io
 import re
 import smtplib
 import ssl
-from collections import OrderedDict
+import time
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, parseaddr
+from functools import partial
 from pathlib import Path
+from socket import socket
 
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.wordings import page, title
 from headgate.base.certificates import client_context
+from headgate.base.tasks import OwnThreads
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.reporter import Reporter, ReporterAway, ReportPutOff, ReportRefused
 
-TIMEOUT_S = 30.0
+TIMEOUT_S, MAIL_MAX_S = 30.0, 120.0
+"""Time limits for one answer of the server, and for a complete mail, however slowly answers arrive."""
+ANSWERS_MAX_BYTES = 1_000_000
+"""Limit on all answers of the server to one mail."""
+AT_ONCE_MAX = 4
+"""Limit on the mails that are being sent, or that were given up and are not over yet."""
 RECIPIENTS_MAX = 50
 DELIVERED_MAX = 1_000
 """Limit on the mails whose recipients are remembered."""
-_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_ADDRESS = re.compile(r"(?!.*=\?)[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 """Accepted addresses: without quoting, comments, or anything else that a mail server could read as several
 addresses."""
 
@@ -82,7 +90,8 @@ class MailReporter:
 
     def __init__(self, server: MailServer) -> None:
         self._server = server
-        self._delivered = OrderedDict[str, frozenset[str]]()
+        self._threads = OwnThreads(AT_ONCE_MAX)
+        self._delivered = dict[str, frozenset[str]]()
         """Id of a mail -> recipients who have received it, and must not receive it again when the report is
         repeated."""
 
@@ -91,7 +100,11 @@ class MailReporter:
         message, to = self.message(outgoing)
         delivered = self._delivered.get(message["Message-ID"], frozenset())
         if lacking := [one for one in to if one not in delivered]:
-            await asyncio.to_thread(self._send, message, lacking)
+            try:
+                await self._threads.run(partial(self._send, message, lacking), 2 * MAIL_MAX_S)
+            except TimeoutError as error:
+                why = str(error) or "it does not answer"
+                raise ReporterAway(f"{self._server.host}:{self._server.port}: {why}") from error
 
     def message(self, outgoing: OutboxMessage) -> tuple[EmailMessage, tuple[str, ...]]:
         """Return the mail and its recipients. Raise ReportRefused."""
@@ -100,7 +113,8 @@ class MailReporter:
         if not _ADDRESS.fullmatch(parseaddr(sender)[1]):
             raise ReportRefused(f"{sender!r} is not an address to send from")
         message = EmailMessage(policy=SMTP)
-        message["Subject"] = title(report, options.get("subject", "").strip())
+        # A header is parsed when it is set: encoded words of a proposal could become line breaks, and thereby headers.
+        message["Subject"] = title(report, options.get("subject", "").strip()).replace("=?", "= ?")
         # Only the address, because a display name from a pipeline could impersonate a person.
         message["From"] = parseaddr(sender)[1]
         message["To"] = ", ".join(to)
@@ -172,14 +186,14 @@ class MailReporter:
         """Remember who has received a mail, so that they do not receive it again together with the others."""
         self._delivered[id] = self._delivered.pop(id, frozenset()) | recipients
         while len(self._delivered) > DELIVERED_MAX:
-            self._delivered.popitem(last=False)
+            self._delivered.pop(next(iter(self._delivered)))
 
     def _connected(self) -> smtplib.SMTP:
         server, name = self._server, self._server.helo or None
         if server.security == "tls":
             context = _believing(server.authorities)
-            return smtplib.SMTP_SSL(server.host, server.port, name, timeout=TIMEOUT_S, context=context)
-        return smtplib.SMTP(server.host, server.port, name, timeout=TIMEOUT_S)
+            return _LimitedTls(server.host, server.port, name, timeout=TIMEOUT_S, context=context)
+        return _Limited(server.host, server.port, name, timeout=TIMEOUT_S)
 
     def _raise_for(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
         """Report failed recipients: raise ReportPutOff if all of them may be tried again, otherwise ReportRefused."""
@@ -190,6 +204,44 @@ class MailReporter:
 
     def _by_code(self, code: int, text: str) -> Exception:
         return ReportPutOff(f"{code} {text}") if 400 <= code < 500 else ReportRefused(f"{code} {text}")
+
+
+class _Limited(smtplib.SMTP):
+    """Send mails to a server whose answers are limited in size and time, which smtplib does not do."""
+
+    def __init__(self, *address: str | int | None, **more: object) -> None:
+        self.until_s, self.left_bytes = time.monotonic() + MAIL_MAX_S, ANSWERS_MAX_BYTES
+        super().__init__(*address, **more)  # type: ignore[arg-type]
+
+    def getreply(self) -> tuple[int, bytes]:
+        """Read an answer; see `smtplib.SMTP`."""
+        # smtplib resets it when TLS begins.
+        if self.file is None and self.sock is not None:
+            self.file = io.BufferedReader(_Answers(self, self.sock))
+        return super().getreply()
+
+
+class _LimitedTls(_Limited, smtplib.SMTP_SSL):
+    """Connect with TLS."""
+
+
+class _Answers(io.RawIOBase):
+    """Read the answers of a server."""
+
+    def __init__(self, limits: _Limited, connection: socket) -> None:
+        self._limits, self._socket = limits, connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        left_s = self._limits.until_s - time.monotonic()
+        if left_s <= 0 or self._limits.left_bytes <= 0:
+            raise TimeoutError("its answers do not end")
+        self._socket.settimeout(min(TIMEOUT_S, left_s))
+        size = self._socket.recv_into(buffer)
+        self._limits.left_bytes -= size
+        return size
 
 
 def addresses(text: str) -> tuple[str, ...]:
