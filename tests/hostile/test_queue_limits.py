@@ -154,14 +154,17 @@ async def test_failures_and_groups_do_not_fill_the_store(tmp_path: Path, monkeyp
     """Each group remembers the failures of each message, with two thousand characters of its error."""
     async with asking(tmp_path, ApplicationLimits(bytes_max=10_000)) as ask:
         (id,) = await posted(ask, "x")
-        statuses = list[int]()
-        for n in range(12):
+        known, statuses = [await leased(ask, f"g{n}") for n in range(12)], list[int]()
+        for n, lease in enumerate(known):
             later(ask, n)
-            lease = await leased(ask, f"g{n}")
             await fetched(ask, lease)
             failed = [{"message_id": id, "error": "x" * 2_000, "retry_after": 3600}]
             statuses.append((await ask("POST", lease, json={"failed": failed}, headers=MINE))[0])
         assert statuses[:5] == [200] * 5 and statuses[-2:] == [429] * 2
+        status, answer = await ask("POST", "q/lease", json={"group": "new"}, headers=MINE)
+        assert status == 429 and "10000 bytes" in answer["error_msg"]["queue_name"]
+        assert (await ask("DELETE", known[-1], headers=MINE))[0] == 200
+        assert await leased(ask, "g11"), "a group that is known continues"
     (tmp_path / "groups").mkdir()
     monkeypatch.setattr(leases, "LEASES_MAX", 5)
     async with asking(tmp_path / "groups") as ask:
@@ -176,8 +179,10 @@ async def test_messages_that_vanish_do_not_fill_the_store(tmp_path: Path) -> Non
     async with asking(tmp_path, ApplicationLimits(bytes_max=10_000)) as ask:
         await posted(ask, "x" * 4_000)
         statuses = list[int]()
+        for n in range(12):
+            await leased(ask, f"g{n}", 1)
         for n in range(60):
-            later(ask, 10 * n)
+            later(ask, 10 * n + 10)
             lease = await leased(ask, f"g{n // 5}", 1)
             statuses.append((await ask("GET", lease, headers=MINE))[0])
         assert statuses[:10] == [200] * 10 and statuses[-1] == 429

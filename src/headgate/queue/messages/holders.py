@@ -99,7 +99,7 @@ class LeaseMoment:
     node: int
     chance: random.Random
     no_room: str = ""
-    """Why the application has no room for dead letters; empty: it has some."""
+    """Why the application has no room for dead letters and new groups; empty: it has some."""
 
     @property
     def now_ms(self) -> int:

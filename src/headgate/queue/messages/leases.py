@@ -20,9 +20,9 @@ from headgate.queue.messages.storage import ids_behind
 from headgate.queueing.ids import START, Position, position_of, unix_ms_of
 from headgate.queueing.partitions import QueuePartition, comes_next, head_of
 
-LEASES_MAX = 20_000
-"""Limit on the partitions that all groups of one queue have ever leased, counted once for each group: a hundred groups
-have room, whatever the number of partitions."""
+LEASES_MAX = 50_000
+"""Limit on the partitions that all groups of one queue have ever leased, counted once for each group: 250 groups have
+room, whatever the number of partitions."""
 GONE_MAX = 200
 """Failed messages that one request finds expired or gives up; the next request continues."""
 
@@ -44,7 +44,7 @@ def take(database: Database, wanted: holders.LeaseRequest, moment: holders.Lease
         places = [((queue.id, wanted.group, row[0]), Position(*row[2:4])) for row in strand]
         if not any(_waits(database, place, at, moment.now_ms) for place, at in places):
             continue
-        _insert(database, queue, [place for place, _ in places if place[2] not in known])
+        _insert(database, queue, moment, [place for place, _ in places if place[2] not in known])
         head, epoch, _, id, _ = strand[0]
         # A worker that presents the name counts as the holder, so nobody must be able to guess it.
         token, taken = secrets.token_hex(16), "update lease set epoch = ?, worker = ?, expires_ms = ?, token = ?"
@@ -60,10 +60,12 @@ def take(database: Database, wanted: holders.LeaseRequest, moment: holders.Lease
     return None
 
 
-def _insert(database: Database, queue: QueueRecord, places: Sequence[Row]) -> None:
+def _insert(database: Database, queue: QueueRecord, moment: holders.LeaseMoment, places: Sequence[Row]) -> None:
     """Insert the rows of partitions that the group leases for the first time. Raise PartitionFull."""
     if not places:
         return
+    if moment.no_room:
+        raise PartitionFull(moment.no_room, FULL_AGAIN_S)
     there = "select count(*) from (select 1 from lease where queue = ? limit ?) as found"
     if database.execute(there, (queue.id, LEASES_MAX))[0][0] + len(places) > LEASES_MAX:
         why = f"the groups of {queue.name} have leased {LEASES_MAX} partitions in all: use fewer groups"
