@@ -18,17 +18,26 @@ from headgate.adapters.forges.gerrit.entities import ChangeInfo, GerritAccount, 
 from headgate.adapters.forges.gerrit.poll import events
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.gerrit.translation import Stack, change, change_state
+from headgate.adapters.forges.gerrit.watchlist import HINTS_MAX, Ear, GerritPace, GerritWatchList
+from headgate.adapters.forges.gitea.pull import _listed
 from headgate.adapters.forges.github.client import GitHubClient, account
+from headgate.adapters.forges.gitlab.request import look
 from headgate.adapters.forges.rest import ForgeKey, Heard, forge_http
 from headgate.adapters.nodes.clouds.http import Http
 from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, elastic_client
+from headgate.base.tasks import end
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.clouds import CloudUnavailable
 from headgate.ports.reporter import ReporterAway, ReportPutOff, ReportRefused
 from headgate.services.scheduler.connection import PART_MAX_BYTES
 from headgate.testing.clock import DEADLINE_S
+from headgate.testing.forges.gitea.people import gitea
 from headgate.testing.forges.github.people import github
+from headgate.testing.forges.gitlab.people import gitlab
+from tests.integration.gitea.ground import ground as gitea_ground
 from tests.integration.github.ground import PROJECT, Ground, ground, opened, watched
+from tests.integration.gitlab.ground import ground as gitlab_ground
+from tests.waiting import until
 
 PULL = ("data", "repository", "pullRequest")
 DEEP, COUNTLESS = b'{"x": ' + b"[" * 100_000, b'{"x": [' + b"[]," * 1_500_000 + b"[]]}"
@@ -214,3 +223,31 @@ def test_a_review_with_countless_comments_makes_an_event_that_the_store_takes() 
     before = change_state(server, msgspec.structs.replace(info, messages=()), now.change)
     (event,) = events(before, now, info, comments, 1)
     assert len(msgspec.json.encode(event)) < PART_MAX_BYTES
+
+
+async def test_a_stream_that_names_countless_changes_takes_bounded_memory(tmp_path: Path) -> None:
+    """Each would also be requested; all of them together are found by listing what is open."""
+    program, wanted = tmp_path / "ssh", GerritWatchList()
+    changes = ({"type": "comment-added", "change": {"number": n, "project": "p"}} for n in range(1, 5_000))
+    last = {"type": "ref-updated", "refUpdate": {"project": "p", "refName": "main"}}
+    (tmp_path / "events").write_text("".join(f"{json.dumps(one)}\n" for one in (*changes, last)))
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/events\n")
+    program.chmod(0o755)
+    ear = Ear(reviewed("http://127.0.0.1"), wanted, ["127.0.0.1/p"], GerritPace(), str(program))
+    listening = asyncio.ensure_future(ear.listen())
+    await until("the last event", lambda: wanted.refs)
+    await end(listening)
+    assert len(wanted.numbers) == HINTS_MAX and wanted.everywhere
+
+
+async def test_long_texts_of_strangers_take_little_memory(tmp_path: Path) -> None:
+    async with gitlab(tmp_path / "gitlab") as lab, gitlab_ground(lab, tmp_path) as at_gitlab:
+        request = at_gitlab.ada.propose(at_gitlab.project, "topic", {"a.txt": "2\n"}, "A title", "A text")
+        at_gitlab.eve.comment(request, "x" * 200_000)
+        found = await look(at_gitlab.client, at_gitlab.account.canonical(at_gitlab.usual), request.iid)
+        assert [len(one.text) < 17_000 for one in found.remarks] == [True]
+    async with gitea(tmp_path / "gitea") as tea, gitea_ground(tea, tmp_path) as at_gitea:
+        pull = at_gitea.ada.propose(at_gitea.repository, "topic", {"a.txt": "2\n"}, "A title", "A body")
+        at_gitea.eve.review(pull, "COMMENT", "x" * 200_000)
+        reviews = await _listed(at_gitea.client, f"/repos/acme/rocket/pulls/{pull.number}/reviews", True)
+        assert [(one["user"]["login"], one["body"]) for one in reviews] == [("eve", "")]

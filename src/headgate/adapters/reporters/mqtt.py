@@ -117,7 +117,7 @@ class MqttReporter:
                 await client.publish(topic, body, qos=qos)
         except (library.MqttError, OSError, TimeoutError) as error:
             where = f"{broker.host}:{broker.port}"
-            raise ReporterAway(f"{where}: {error or f'it did not answer within {TIMEOUT_S:.0f} s'}") from error
+            raise ReporterAway(f"{where}: {str(error) or f'it did not answer within {TIMEOUT_S:.0f} s'}") from error
 
 
 def topic_of(pattern: str, report: QueueReport) -> str:

@@ -25,6 +25,10 @@ REFS_S, REFS_STREAMED_S = 60.0, 600.0
 SILENT_S = 20.0
 """A stream counts as dead if a search finds something that the stream does not report within this time."""
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 15.0
+HINTS_MAX = 1_000
+"""Changes that a list names; with more, everything is queried."""
+HEARD_MAX = 10_000
+"""Limit on the changes that the stream mentioned and that are remembered, and on the events that wait for a replica."""
 
 
 @dataclass(slots=True)
@@ -42,10 +46,11 @@ class GerritWatchList:
 
     def add(self, number: int = 0, project: str = "", id: str = "", *, afresh: bool = False) -> None:
         """Add a change, the branches and tags of a project, or, with neither, everything."""
-        if number:
+        # The changes below those that moved are few, whatever a stream says.
+        if number and (afresh or number in self.numbers or len(self.numbers) < HINTS_MAX):
             # A later hint must not take back an earlier one that wants more.
             self.numbers[number] = self.numbers.get(number, False) or afresh
-        elif project:
+        elif project and not number:
             self.refs.add(project)
         else:
             self.everywhere = True
@@ -114,6 +119,8 @@ class Ear:
         self._deaf = asyncio.Event()
         self._hinted: dict[int, float] = {}
         """Change -> when the stream last mentioned it, in monotonic seconds."""
+        self._delayed = 0
+        """Number of events that wait for a replica."""
         self._missed: dict[int, float] = {}
         """Change -> when a search found something new that the stream had not reported, in monotonic seconds."""
 
@@ -179,13 +186,20 @@ class Ear:
         async for hint in hints:
             self._well()
             if hint.number:
-                self._hinted[hint.number] = time.monotonic()
+                if len(self._hinted) < HEARD_MAX:
+                    self._hinted[hint.number] = time.monotonic()
                 self._missed.pop(hint.number, None)
             project = self._server.project(hint.project) if hint.project else ""
             if project and project not in self._projects:
                 continue
-            if self._server.replication_delay_s:
-                # git may read from a replica, which receives the commits some time after the event.
-                loop.call_later(self._server.replication_delay_s, self._wanted.add, hint.number, project)
-            else:
+            if not self._server.replication_delay_s:
                 self._wanted.add(hint.number, project)
+            # The next search finds what further events are about.
+            elif self._delayed < HEARD_MAX:
+                # git may read from a replica, which receives the commits some time after the event.
+                self._delayed += 1
+                loop.call_later(self._server.replication_delay_s, self._replicated, hint.number, project)
+
+    def _replicated(self, number: int, project: str) -> None:
+        self._delayed -= 1
+        self._wanted.add(number, project)

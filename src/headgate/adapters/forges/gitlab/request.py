@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headgate.adapters.forges.gitlab.client import GitLabClient
-from headgate.adapters.forges.pulls import ms
+from headgate.adapters.forges.pulls import cut, ms
 from headgate.adapters.forges.rest import ForgeDenied, NotThere, Query, Rejected, ResponseTooLarge
 from headgate.config.forges.facts import ProgramStatus, Rule
 
@@ -246,7 +246,8 @@ def _approval(approval: Mapping[str, Any]) -> Approval:
 
 
 def _remark(note: Mapping[str, Any]) -> Remark:
-    return Remark(int(note["id"]), _user(note["author"]), str(note["body"]), ms(note["created_at"]))
+    # Cut here, as a thousand comments of a megabyte may be new.
+    return Remark(int(note["id"]), _user(note["author"]), cut(str(note["body"])), ms(note["created_at"]))
 
 
 def rule_book(request: GitLabMergeRequest) -> tuple[Rule, ...]:
