@@ -71,7 +71,7 @@ def test_proposers_are_recorded_and_nobody_can_push_such_records(bound: Reposito
         output = push(bound, who, "HEAD:refs/proposers/grace/master/one")
         assert "nobody pushes refs/proposers" in output
     assert "nobody pushes" in push(bound, "ada", ":refs/proposers/ada/master/one")
-    assert "cannot be part of a ref" in push(bound, "a b", "HEAD~1:refs/for/master/two")
+    assert "cannot be part of a ref" in push(bound, "a b", "HEAD:refs/for/master/two")
     assert push(bound, "grace", ":refs/for/master/one") == ""
     assert not [ref for ref in refs(bound) if ref.startswith("refs/proposers")]
 

@@ -43,6 +43,7 @@ def work(repositories: Repositories) -> Path:
     """Make a clone of a repository with the hook."""
     work = repositories.work("code")
     run_git("push", "-q", "origin", "HEAD:refs/heads/stable/1.0", at=work)
+    run_git("commit", "-q", "--allow-empty", "-m", "Change nothing", at=work)
     result = CliRunner().invoke(hook, [str(repositories.hub / "code")])
     assert result.exit_code == 0 and "hooks/update" in result.output, result.output
     return work
@@ -80,6 +81,15 @@ def test_a_proposal_that_is_not_a_commit_is_refused(work: Path, what: str) -> No
     run_git("tag", "-a", "-m", "one", "v1", at=work)
     with pytest.raises(RuntimeError, match="push a commit"):
         run_git("push", "-q", "origin", f"{what}:refs/for/master/one", at=work)
+
+
+@pytest.mark.parametrize("commit", ["origin/master", "origin/master~1"])
+def test_a_commit_that_the_branch_already_has_is_refused(work: Path, commit: str) -> None:
+    run_git("push", "-q", "origin", "HEAD:refs/heads/master", at=work)
+    run_git("commit", "-q", "--allow-empty", "-m", "Change nothing", at=work)
+    with pytest.raises(RuntimeError, match="this commit is already in master; commit your change, then push again"):
+        run_git("push", "-q", "origin", f"{commit}:refs/for/master/one", at=work)
+    run_git("push", "-q", "origin", "HEAD:refs/for/master/one", "origin/master:refs/for/stable/1.0/one", at=work)
 
 
 def test_headgate_accepts_every_name_that_the_hook_accepts() -> None:
@@ -140,6 +150,7 @@ def test_a_push_prints_the_address_of_the_change(
         return [line for line in lines if "https://" in line]
 
     page = "https://gate.example/t/ex%27ample"
+    run_git("commit", "-q", "--allow-empty", "-m", "Change nothing", at=work)
     proposed = shown("HEAD:refs/for/master/ada/fix-1")
     assert proposed == [
         f"Headgate: {page}/status",

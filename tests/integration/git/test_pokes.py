@@ -151,6 +151,7 @@ def test_the_hook_reports_each_push_except_those_of_notes(
     assert (at / "hooks/headgate-poke").stat().st_mode & 0o007 == 0
     assert SECRET not in (at / "hooks/headgate-poke").read_text()
     run_git("push", "-q", "origin", "HEAD:refs/notes/headgate", at=work)
+    run_git("commit", "-q", "--allow-empty", "-m", "Change nothing", at=work)
     run_git("push", "-q", "origin", "HEAD:refs/for/master/one", at=work)
     tried, pushed = listener.of(2)
     assert {tried["repository"], pushed["repository"]} == {str(at.resolve())}
@@ -219,6 +220,7 @@ def test_a_push_neither_waits_for_the_poke_nor_fails_with_it(
     with in_a_directory_without_settings(tmp_path, monkeypatch):
         installed(tmp_path, listener.port, at, "--page", "https://gate.example/t/x")
         listener.open.clear()
+        run_git("commit", "-q", "--allow-empty", "-m", "Change nothing", at=work)
         pushed = subprocess.run(
             ["git", "push", "origin", "HEAD:refs/for/master/one"], cwd=work, capture_output=True, text=True, check=True
         )

@@ -72,6 +72,10 @@ done
 
 is=$(git cat-file -t "$new") || exit 1
 [ "$is" = commit ] || no "this is a $is; push a commit"
+# After a failed `git commit`, people push the head of the branch: it would be tested, and never land.
+if [ "$kind" = for ] && git merge-base --is-ancestor "$new" "refs/heads/$branch" 2>/dev/null; then
+    no "this commit is already in $branch; commit your change, then push again"
+fi
 
 # The hook runs before the server takes the ref; Headgate counts the proposer only if the commit is the proposal's.
 if [ "$kind" = for ] && [ -n "$account" ]; then
