@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator
@@ -148,7 +147,7 @@ class Directory:
 
     def write(self, name: str, content: bytes, mode: int = 0o600) -> None:
         """Write a new file that replaces whatever has this name. Raise OSError."""
-        fresh = f".{secrets.token_hex(8)}"
+        fresh = f".{os.urandom(8).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(fresh, flags, 0o600, dir_fd=self.fd), "wb") as file:
             file.write(content)
@@ -243,7 +242,7 @@ class Directory:
     def _taken(self, name: str, inner: Directory) -> str:
         """Move a directory from `inner` to this one. Return its new name; empty if that is refused."""
         inner.loosen(name)
-        fresh = f".{secrets.token_hex(8)}"
+        fresh = f".{os.urandom(8).hex()}"
         try:
             os.rename(name, fresh, src_dir_fd=inner.fd, dst_dir_fd=self.fd)
         except OSError:
