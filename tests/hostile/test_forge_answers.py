@@ -25,6 +25,7 @@ from headgate.adapters.forges.gitlab.request import look
 from headgate.adapters.forges.rest import ForgeKey, Heard, forge_http
 from headgate.adapters.nodes.clouds.http import Http
 from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, elastic_client
+from headgate.adapters.reporters.webhook import webhook_client
 from headgate.base.tasks import end
 from headgate.map.outbox import OutboxMessage, QueueReport
 from headgate.ports.clouds import CloudUnavailable
@@ -54,7 +55,7 @@ async def answering(body: bytes, encoding: str = "identity") -> AsyncIterator[tu
 
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
-        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\n"
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\nSet-Cookie: a=b\r\n"
         writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
         writer.close()
 
@@ -120,6 +121,24 @@ async def test_json_of_endless_depth_or_countless_values_is_like_no_answer(
         with pytest.raises((*AWAY, ReportRefused)) as refused:
             await call(url)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("kind", ["forge", "gerrit", "elasticsearch", "webhook", "cloud"])
+async def test_a_client_stores_and_sends_no_cookies_of_a_server(kind: str) -> None:
+    """It could send thousands, which would be searched for each request."""
+    async with answering(b"{}") as (url, requests):
+        clients = {
+            "forge": forge_http,
+            "gerrit": lambda: gerrit_client(reviewed(url)),
+            "elasticsearch": lambda: elastic_client(Elastic.of({"uri": url}, Path())),
+            "webhook": webhook_client,
+            "cloud": Http().made,
+        }
+        async with clients[kind]() as client:
+            for _ in range(2):
+                assert (await client.get(url)).status_code == 200
+            assert not client.cookies
+    assert len(requests) == 2 and b"\r\ncookie:" not in requests[1].lower()
 
 
 # --- one odd change

@@ -1,22 +1,39 @@
-"""Read responses of other programs within limits, whatever they send: compressed, nested, endless."""
+"""Call other programs over HTTP, and read their responses within limits, whatever they send."""
 
 from __future__ import annotations
 
 import re
+import ssl
 import zlib
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, TypeVar, overload
 
 import httpx
 import msgspec
 
-ENCODINGS = {"Accept-Encoding": "gzip"}
-"""Header of requests whose response `content_of` reads."""
 VALUES_MAX = 1_000_000
 """Limit on the values of a JSON document: a byte of JSON can become a hundred bytes of memory."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _GZIP = 16 + zlib.MAX_WBITS
 
 T = TypeVar("T")
+
+
+def cautious_client(timeout_s: float, verify: ssl.SSLContext | bool, **more: Any) -> httpx.AsyncClient:
+    """Return a client that calls only the addresses it is given: it follows no redirects, ignores proxies and other
+    settings of the environment, and requests no encoding that `content_of` does not read. `more`: further arguments of
+    httpx."""
+    # A server could send a thousand cookies in each response, and all of them would be searched for each request.
+    cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+    return httpx.AsyncClient(
+        headers={"Accept-Encoding": "gzip"},
+        cookies=cookies,
+        timeout=timeout_s,
+        follow_redirects=False,
+        trust_env=False,
+        verify=verify,
+        **more,
+    )
 
 
 async def content_of(answer: httpx.Response, most_bytes: int) -> bytes:

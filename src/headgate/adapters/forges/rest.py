@@ -24,7 +24,7 @@ import httpx
 import msgspec
 
 from headgate.adapters.forges.accounts import CallBudget
-from headgate.adapters.responses import ENCODINGS, content_of, from_json
+from headgate.adapters.responses import cautious_client, content_of, from_json
 from headgate.base.errors import ForgeError
 from headgate.ports.limits import NO_LIMIT, Alone, ForgeLimits, QuietUntil
 from headgate.ports.reporter import ReporterAway
@@ -380,16 +380,9 @@ def _next(link: str, api: str) -> str | None:
 
 
 def forge_http(verify: bool = True) -> httpx.AsyncClient:
-    """Return an HTTP client that ignores the environment and does not follow redirects."""
+    """Return an HTTP client; see `cautious_client`."""
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
-    return httpx.AsyncClient(
-        headers=ENCODINGS,
-        timeout=TIMEOUT_S,
-        follow_redirects=False,
-        trust_env=False,
-        verify=forge_trust(verify),
-        limits=limits,
-    )
+    return cautious_client(TIMEOUT_S, forge_trust(verify), limits=limits)
 
 
 @cache

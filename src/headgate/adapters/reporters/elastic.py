@@ -21,7 +21,7 @@ import msgspec
 
 from headgate.adapters.reporters.registry import ReporterOptions
 from headgate.adapters.reporters.webhook import CALL_MAX_S, TIMEOUT_S, beginning, judged
-from headgate.adapters.responses import ENCODINGS, content_of, from_json
+from headgate.adapters.responses import cautious_client, content_of, from_json
 from headgate.base.certificates import client_context, set_identity
 from headgate.base.errors import UserError
 from headgate.map.outbox import OutboxMessage, QueueReport, ReportedBuild
@@ -86,9 +86,7 @@ def _place(directory: Path, path: str) -> Path:
 
 def elastic_client(elastic: Elastic) -> httpx.AsyncClient:
     """Return a client that calls only the named servers."""
-    return httpx.AsyncClient(
-        headers=ENCODINGS, timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=elastic.tls
-    )
+    return cautious_client(TIMEOUT_S, elastic.tls)
 
 
 class ElasticReporter:

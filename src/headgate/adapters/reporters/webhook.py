@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from headgate.adapters.reporters.registry import ReporterOptions
+from headgate.adapters.responses import cautious_client
 from headgate.map.outbox import OutboxMessage
 from headgate.ports.reporter import Reporter, ReporterAway, ReportRefused
 
@@ -109,9 +110,7 @@ async def beginning(answer: httpx.Response) -> str:
 def webhook_client(tls: ssl.SSLContext | None = None) -> httpx.AsyncClient:
     """Return a client that calls only the given URL. `tls`: context with the certificates that it trusts; by default,
     the system's."""
-    return httpx.AsyncClient(
-        timeout=TIMEOUT_S, follow_redirects=False, trust_env=False, verify=tls if tls is not None else True
-    )
+    return cautious_client(TIMEOUT_S, tls if tls is not None else True)
 
 
 async def connect(given: ReporterOptions) -> Reporter:

@@ -14,7 +14,7 @@ import msgspec
 from headgate.adapters.forges.gerrit import entities
 from headgate.adapters.forges.gerrit.server import Server
 from headgate.adapters.forges.rest import forge_trust
-from headgate.adapters.responses import ENCODINGS, content_of, from_json
+from headgate.adapters.responses import cautious_client, content_of, from_json
 from headgate.base.errors import ForgeError
 from headgate.base.texts import line
 
@@ -202,14 +202,7 @@ def _refused(path: str, answer: httpx.Response, text: str) -> NoReturn:
 
 
 def gerrit_client(server: Server) -> httpx.AsyncClient:
-    """Return the HTTP client: it ignores proxies and other settings of the environment, and follows no redirects."""
+    """Return the HTTP client; see `cautious_client`."""
     user, password = server.user, server.password
     auth: httpx.Auth = httpx.DigestAuth(user, password) if server.digest else httpx.BasicAuth(user, password)
-    return httpx.AsyncClient(
-        auth=auth,
-        headers=ENCODINGS,
-        timeout=CALL_MAX_S,
-        follow_redirects=False,
-        trust_env=False,
-        verify=forge_trust(server.verify_ssl),
-    )
+    return cautious_client(CALL_MAX_S, forge_trust(server.verify_ssl), auth=auth)

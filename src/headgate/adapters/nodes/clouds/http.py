@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, ParamSpec, TypeVar
 
 import httpx
 
-from headgate.adapters.responses import ENCODINGS, content_of
+from headgate.adapters.responses import cautious_client, content_of
 from headgate.base.certificates import client_context
 from headgate.ports.clouds import CloudUnavailable
 
@@ -66,9 +66,7 @@ class Http:
                 # httpx limits only the silence between two pieces, so a server that sends a byte a minute would block
                 # the launcher.
                 asyncio.timeout(max_s),
-                self._client.stream(
-                    method, url, headers={**ENCODINGS, **headers}, content=body, timeout=patience
-                ) as response,
+                self._client.stream(method, url, headers=headers, content=body, timeout=patience) as response,
             ):
                 read = await content_of(response, ANSWER_MAX_BYTES + 1)
                 if len(read) > ANSWER_MAX_BYTES:
@@ -95,13 +93,7 @@ class Http:
 def client(verify: str | bool) -> httpx.AsyncClient:
     """Make an HTTP client without redirections and proxies."""
     limits = httpx.Limits(max_connections=20, max_keepalive_connections=10)
-    return httpx.AsyncClient(
-        timeout=ANSWER_MAX_S,
-        follow_redirects=False,
-        trust_env=False,
-        verify=_trust(verify),
-        limits=limits,
-    )
+    return cautious_client(ANSWER_MAX_S, _trust(verify), limits=limits)
 
 
 @cache

@@ -11,6 +11,7 @@ import httpx
 
 from headgate.adapters.nodes.clouds.http import ANSWER_MAX_S, Http, one_line, patience_s
 from headgate.adapters.nodes.clouds.kubernetes.kubeconfig import Cluster, KubernetesCredentials
+from headgate.adapters.responses import cautious_client
 from headgate.base.errors import CloudError
 from headgate.ports.clouds import CloudUnavailable
 
@@ -180,11 +181,5 @@ class _ClusterHttp(Http):
             # httpx checks the certificate against this name too; it has no setting for it on the client.
             request.extensions["sni_hostname"] = called
 
-        return httpx.AsyncClient(
-            timeout=ANSWER_MAX_S,
-            follow_redirects=False,
-            trust_env=False,
-            verify=self._tls,
-            proxy=self._cluster.proxy or None,
-            event_hooks={"request": [name]} if called else {},
-        )
+        hooks = {"request": [name]} if called else {}
+        return cautious_client(ANSWER_MAX_S, self._tls, proxy=self._cluster.proxy or None, event_hooks=hooks)
