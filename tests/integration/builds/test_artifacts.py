@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,16 @@ async def test_a_build_reads_only_files_of_builds_that_it_was_given(tmp_path: Pa
     assert "HEAD /logs/earlier/doc/a%20b.txt 200 b''" in lines
     assert len([line for line in lines if line.startswith("GET") and " 404 " in line]) == 6, lines
     assert len([line for line in lines if line.startswith(("POST", "DELETE", "PUT")) and " 405 " in line]) == 3
+
+
+@pytest.mark.parametrize(("artifacts", "listeners"), [([], 0), (ARTIFACTS, 1)])
+async def test_only_a_build_with_artifacts_has_a_server_for_them(
+    tmp_path: Path, artifacts: list[Any], listeners: int
+) -> None:
+    bench = Bench(tmp_path, "bwrap", read_log=read, network=NetworkChoice("none", "none"))
+    run = bench.script("run", "echo $(tail -n +2 /proc/net/tcp | wc -l) listeners")
+    assert (await bench.build(run=(run,), spec={"zuul": {"artifacts": artifacts}})).result == "SUCCESS", bench.log
+    assert f"| {listeners} listeners\n" in bench.log
 
 
 async def test_in_the_network_of_the_machine_they_are_where_the_gate_says(tmp_path: Path) -> None:

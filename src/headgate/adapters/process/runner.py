@@ -297,7 +297,7 @@ class ProcessRunner:
             joblog.censor.learn(tokens(clusters))
             joblog.excerpt.censor.learn(tokens(clusters))
             secret = await handed(self._keys, spec)
-            earlier = serving_files(self._read_log, artifact_builds(spec.zuul)) if self._read_log else None
+            earlier = serving_files(self._read_log, artifact_builds(spec.zuul))
             reaching = Reached(
                 (*targets(hosts), *servers(clusters)), tuple(keys(hosts, self.settings.variables)), earlier
             )

@@ -218,8 +218,10 @@ def reachable_artifacts(zuul: Mapping[str, Any], tenant: str) -> list[Any]:
     return found
 
 
-def serving_files(read: ReadLog, builds: Collection[str]) -> Serve:
-    """Return a server for one request per connection, for a file of one of `builds`."""
+def serving_files(read: ReadLog | None, builds: Collection[str]) -> Serve | None:
+    """Return a server for one request per connection, for a file of one of `builds`; None if there are none."""
+    if read is None or not builds:
+        return None
 
     async def serve(connection: socket.socket) -> None:
         speaking = _HttpConnection(connection)
