@@ -21,8 +21,10 @@ from headgate.adapters.forges.gerrit.translation import Stack, change, change_st
 from headgate.adapters.forges.gerrit.watchlist import HINTS_MAX, Ear, GerritPace, GerritWatchList
 from headgate.adapters.forges.gitea.pull import _listed
 from headgate.adapters.forges.github.client import GitHubClient, account
+from headgate.adapters.forges.gitlab.client import GitLabClient
+from headgate.adapters.forges.gitlab.client import account as gitlab_account
 from headgate.adapters.forges.gitlab.request import look
-from headgate.adapters.forges.rest import ForgeKey, Heard, forge_http
+from headgate.adapters.forges.rest import ForgeKey, Heard, Rejected, forge_http
 from headgate.adapters.nodes.clouds.http import Http
 from headgate.adapters.reporters.elastic import Elastic, ElasticReporter, elastic_client
 from headgate.adapters.reporters.webhook import webhook_client
@@ -49,14 +51,16 @@ REPORT = QueueReport(
 
 
 @asynccontextmanager
-async def answering(body: bytes, encoding: str = "identity") -> AsyncIterator[tuple[str, list[bytes]]]:
+async def answering(
+    body: bytes, encoding: str = "identity", status: bytes = b"200 OK\r\nSet-Cookie: a=b"
+) -> AsyncIterator[tuple[str, list[bytes]]]:
     """Answer every request on this machine with the body; provide the address, and the requests."""
     requests = list[bytes]()
 
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests.append(await reader.readuntil(b"\r\n\r\n"))
-        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\nSet-Cookie: a=b\r\n"
-        writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        head = f"\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(b"HTTP/1.1 " + status + head.encode() + body)
         writer.close()
 
     server = await asyncio.start_server(answers, "127.0.0.1", 0)
@@ -139,6 +143,16 @@ async def test_a_client_stores_and_sends_no_cookies_of_a_server(kind: str) -> No
                 assert (await client.get(url)).status_code == 200
             assert not client.cookies
     assert len(requests) == 2 and b"\r\ncookie:" not in requests[1].lower()
+
+
+@pytest.mark.parametrize("depth", [100, 450, 900])
+async def test_an_error_message_of_any_depth_is_only_an_error(depth: int) -> None:
+    body = b'{"message": ' + b"[" * depth + b"]" * depth + b"}"
+    async with answering(body, status=b"400 Bad Request") as (url, _):
+        client = GitLabClient(gitlab_account("lab", {"server": url, "api_token": "x"}), forge_http)
+        with pytest.raises(Rejected):
+            await client.get(client.key, "/user")
+        await client.close()
 
 
 # --- one odd change
@@ -226,6 +240,17 @@ async def test_a_search_that_always_has_another_page_ends() -> None:
     ):
         assert [found.number for found in await GerritRest(client, reviewed(url)).changes("status:open")] == [1]
     assert len(requests) == 2
+
+
+@pytest.mark.parametrize("challenge", [b"realm=x, nonce=n, algorithm=NONE", b"realm=\xff, nonce=\xff", b"realm"])
+async def test_a_challenge_that_makes_no_sense_is_like_no_answer(challenge: bytes) -> None:
+    status = b"401 Unauthorized\r\nWWW-Authenticate: Digest " + challenge
+    async with answering(b"", status=status) as (url, _):
+        settings = {"server": "x", "baseurl": url, "user": "headgate", "password": "x", "auth_type": "digest"}
+        server = Server.of("review", settings)
+        async with gerrit_client(server) as client:
+            with pytest.raises(GerritAway):
+                await GerritRest(client, server).may()
 
 
 def test_a_review_with_countless_comments_makes_an_event_that_the_store_takes() -> None:

@@ -36,7 +36,8 @@ ANSWER_MAX_S = 120.0
 ANSWER_MAX_BYTES = 32 * 2**20
 PAGES_MAX = 200
 _NEXT = 'rel="next"'
-REDIRECTS_MAX = 3
+REDIRECTS_MAX, DEPTH_MAX = 3, 10
+"""Limits on the redirects of one request, and on the depth of an error message."""
 KNOWN_MAX, KNOWN_MAX_BYTES = 2_000, 64 * 2**20
 """Cached responses, which are requested conditionally: how many, and their total size."""
 SAME_S = 2.0
@@ -339,7 +340,7 @@ def expected_form() -> Iterator[None]:
     """Raise Rejected for every error that a response of an unexpected form causes inside the context."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         raise Rejected(200, f"its response has an unexpected form: {error!r}"[:300]) from error
 
 
@@ -356,11 +357,14 @@ def in_one_form(body: bytes) -> bytes:
     return msgspec.json.encode({"message": "; ".join(text for part in parts if (text := _text(part)))})
 
 
-def _text(part: object) -> str:
+def _text(part: object, depth: int = 0) -> str:
+    if depth > DEPTH_MAX:
+        return "…"
     if isinstance(part, dict):
-        return "; ".join(f"{name} {_text(value)}" if name != "base" else _text(value) for name, value in part.items())
+        texts = ((name, _text(value, depth + 1)) for name, value in part.items())
+        return "; ".join(f"{name} {text}" if name != "base" else text for name, text in texts)
     if isinstance(part, list):
-        return ", ".join(_text(one) for one in part)
+        return ", ".join(_text(one, depth + 1) for one in part)
     return str(part) if part is not None else ""
 
 

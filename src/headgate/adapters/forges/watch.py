@@ -249,7 +249,7 @@ class Watching:
                 self._source.refused(one.project)
                 wait_s, problem = one.pause_s(), f"it cannot be read: {error}"
             # A response of unexpected form must stop only this project, and not the entire connection.
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
                 log.exception("%s: the forge's response has an unexpected form", one.project)
                 wait_s, problem = one.pause_s(), f"the forge's response has an unexpected form: {error!r}"[:500]
             if one.failures:

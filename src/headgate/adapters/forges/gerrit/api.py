@@ -171,7 +171,8 @@ class GerritRest:
                     return found
         except TimeoutError as error:
             raise GerritAway(f"it has not answered {path} within {CALL_MAX_S:.0f} s") from error
-        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError) as error:
+        # httpx raises the last two for challenges of digest authentication that it cannot read.
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, LookupError, ValueError) as error:
             raise GerritAway(f"{path}: {error or type(error).__name__}") from error
         _refused(path, answer, line(found[:REASON_MAX_BYTES].decode("utf-8", "replace").strip(), 500))
 
