@@ -19,9 +19,9 @@ TESTS = sorted(p for p in (ROOT / "tests").rglob("*.py") if "node_modules" not i
 SMALL_LINES = 60
 SMALL = 0
 """Modules with fewer lines whose only user is in the same package: merge it into that user."""
-COMPLEX = 16
+COMPLEX = 15
 """Functions that are more complex than 10, each with its reason on the line."""
-ANY = 1_560
+ANY = 1_555
 """Uses of `Any` in annotations."""
 IMPORT_SHARE = 0.06
 """Lines that import, of all lines."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from headgate.base.hints import HintedText, nearest
 from headgate.config.budgets import BRANCH_MAX_BYTES, DEFAULTS, FILES_MAX, Budgets, sized
+from headgate.config.files.checks import one_stanza
 from headgate.config.files.document import SecretOpener, Table, load
 from headgate.config.files.source import Source, Wrong, roots
 from headgate.config.keys.objects import KINDS, PROJECT, TEMPLATE
@@ -249,9 +250,7 @@ def _items(document: Any) -> list[tuple[str, Any, int]]:
         raise Wrong("a configuration file must be a list of stanzas such as `- job:`", 1)
     items = []
     for item in document:
-        if not isinstance(item, Table) or len(item) != 1:
-            raise Wrong("each stanza must be a mapping with one key, such as `- job:`", getattr(item, "line", 1))
-        ((kind, body),) = item.items()
+        kind, body = one_stanza(item, KINDS, "each stanza must be a mapping with one key, such as `- job:`")
         if kind not in KINDS:
             raise Wrong(HintedText(f"{kind!r} is not a kind of stanza", nearest(kind, KINDS)), item.at(kind))
         if not isinstance(body, Table):

@@ -91,10 +91,13 @@ async def test_files_that_cannot_be_run_are_reported(tmp_path: Path) -> None:
     (bench.source / "text").write_text("just text\n")
     (bench.source / "strange").write_text("#!/nowhere/at/all\n")
     (bench.source / "strange").chmod(0o755)
+    (bench.source / "windows").write_bytes(b"#!/bin/sh\r\necho ran\r\n")
+    (bench.source / "windows").chmod(0o755)
     (bench.source / "outside").symlink_to("/bin/true")
     for name, why in {
         "nothing": "has no file nothing",
         "text": "neither a playbook (.yaml) nor an executable",
+        "windows": "has the line ends of Windows",
         "strange": "cannot be started: No such file or directory",
         "outside": "has no file outside",
     }.items():

@@ -366,10 +366,14 @@ class Phases:
 
 def _executable(path: Path) -> list[str]:
     """Return the command that runs an executable.  Raise BadPlaybook if there is none."""
-    if os.access(path, os.X_OK):
-        return [str(path)]
     with open(path, "rb") as file:
         first = file.read(200).split(b"\n")[0]
+    if os.access(path, os.X_OK):
+        # The system would look for an interpreter whose name ends in the carriage return, and say that the script,
+        # which everybody sees, does not exist.
+        if first.startswith(b"#!") and first.endswith(b"\r"):
+            raise BadPlaybook(f"{path.name} has the line ends of Windows, with which no system finds its interpreter")
+        return [str(path)]
     if first.startswith(b"#!"):
         return [*first[2:].decode(errors="replace").split(), str(path)]
     raise BadPlaybook(f"{path.name} is neither a playbook (.yaml) nor an executable, and does not begin with #!")

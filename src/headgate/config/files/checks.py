@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -29,6 +29,19 @@ class ValueSpot:
 
     def warn(self, text: str, name: str) -> None:
         self.warnings.append(Wrong(f"{self.what} {text}", self.line, name, "warning"))
+
+
+def one_stanza(item: object, kinds: Collection[str], what: str) -> tuple[str, Any]:
+    """Return the kind and the content of an element of a file, which `what` describes. Raise Wrong if it is no mapping
+    with one key."""
+    if not isinstance(item, Table) or not item:
+        raise Wrong(what, getattr(item, "line", 1))
+    (kind, content), *others = item.items()
+    if others and kind in kinds and (key := others[0][0]) not in kinds:
+        raise Wrong(f"{key!r} is next to `- {kind}:`, not in it: indent it further", item.at(key))
+    if others:
+        raise Wrong(what, item.line)
+    return kind, content
 
 
 Schema = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.base.hints import HintedText, nearest
 from headgate.config.drivers import ALWAYS_THERE, DRIVERS
-from headgate.config.files.checks import Keys, as_list, deep_plain, entries, table
+from headgate.config.files.checks import Keys, as_list, deep_plain, entries, one_stanza, table
 from headgate.config.files.document import Table, load
 from headgate.config.files.source import MEANING, NO_EFFECT, STANDARD_PATHS, Source, Wrong
 from headgate.config.keys import tenantfile
@@ -49,9 +49,8 @@ class _File:
         if not isinstance(document, list):
             raise Wrong("the tenant file must be a list of `- tenant:` entries", 1)
         for item in document:
-            if not isinstance(item, Table) or len(item) != 1:
-                raise Wrong("each entry must be a mapping with one key, such as `- tenant:`", getattr(item, "line", 1))
-            ((kind, stanza),) = item.items()
+            what = "each entry must be a mapping with one key, such as `- tenant:`"
+            kind, stanza = one_stanza(item, tenantfile.FILE_KINDS, what)
             if kind not in tenantfile.FILE_KINDS:
                 raise Wrong(
                     HintedText(f"{kind!r} is not known here", nearest(kind, tenantfile.FILE_KINDS)), item.at(kind)
