@@ -36,6 +36,10 @@ def own_command(*, elsewhere: bool = False) -> str:
 class CommandGroup(click.Group):
     """Show the whole first sentence about each command: click cuts it where the line ends."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; `help COMMAND` is the same as `COMMAND --help`."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names of the commands and their summaries, on as many lines as they need."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]

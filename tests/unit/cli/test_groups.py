@@ -24,6 +24,15 @@ def run(*words: str) -> str:
     return CliRunner().invoke(group, words, prog_name="headgate").output
 
 
+@pytest.mark.parametrize("words", [[], ["run"], ["keys"], ["queue", "peek"]])
+def test_help_is_also_a_command(words: list[str]) -> None:
+    assert run("help", *words) == run(*words, "--help") != ""
+
+
+def test_help_is_also_a_command_of_a_group() -> None:
+    assert run("queue", "help", "peek") == run("queue", "peek", "--help")
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [(("buidls",), "builds"), (("enque",), "enqueue"), (("queue", "sevre"), "serve"), (("inventory", "fsk"), "fsck")],
