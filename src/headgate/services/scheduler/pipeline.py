@@ -237,7 +237,8 @@ class PipelineRunner:
         except GuardLost:
             raise
         except Conflict as conflict:
-            log.info("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
+            # This is normal: every landing changes records that turns read.
+            log.debug("%s/%s: %s; deciding again", self.tenant, self.name, conflict)
             if self._torn:  # A part of the turn is in the store.
                 await self._take_over()
             await self._context.mirror.moved(seen)  # the turn conflicted with something that the mirror did not show
