@@ -44,7 +44,13 @@ OPTIONS: dict[str, dict[str, Option]] = {
         "max_hold_expiration": Option("seconds", "172800", "Maximum time for which a failed build may be held."),
         "item_jobs_max": Option("integer:1,100000", "1000", "Maximum number of jobs of one change in one pipeline."),
         "item_dependencies_max": Option(
-            "integer:1,1000000", "20000", "Maximum number of dependencies between these jobs."
+            "integer:1,1000000",
+            "20000",
+            "Maximum number of dependencies between these jobs, also on initializers, and of names in their `provides` "
+            "and `requires`.",
+        ),
+        "item_semaphores_max": Option(
+            "integer:0,100000", "20", "Maximum number of semaphores of these jobs that no landed configuration defines."
         ),
         "item_max_bytes": Option("integer:100000,1000000000", "40000000", "Maximum stored size of all these jobs."),
         "prometheus_port": Option("integer:0,65535", "", PROMETHEUS),

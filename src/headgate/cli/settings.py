@@ -101,6 +101,7 @@ class Settings:
             values_max=most("config_values_max"),
             jobs_max=most("item_jobs_max"),
             edges_max=most("item_dependencies_max"),
+            semaphores_max=most("item_semaphores_max"),
             item_max_bytes=most("item_max_bytes"),
         )
 

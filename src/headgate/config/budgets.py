@@ -25,7 +25,11 @@ class Budgets(NamedTuple):
     jobs_max: int = 1_000
     """Largest number of jobs of one item."""
     edges_max: int = 20_000
-    """Largest number of dependencies between the jobs of one item."""
+    """Largest number of dependencies between the jobs of one item, including those on initializers, and of names that
+    they provide and require."""
+    semaphores_max: int = 20
+    """Largest number of semaphores of one item that no landed configuration defines. Every turn of a pipeline reads the
+    record of each."""
     item_max_bytes: int = 40 * MB
     """Largest size of all frozen jobs of one item together, as they are stored."""
 

@@ -14,7 +14,9 @@ from headgate.config.parse import ParseCache, parse_branches
 
 from .places import BASE, branches, tenant, texts
 
-SMALL = Budgets(file_max_bytes=100_000, values_max=2_000, written_max_bytes=200_000, jobs_max=5, edges_max=12)
+SMALL = Budgets(
+    file_max_bytes=100_000, values_max=2_000, written_max_bytes=200_000, jobs_max=5, edges_max=12, semaphores_max=3
+)
 
 
 def errors(text: str, budgets: Budgets = SMALL) -> tuple[ConfigError, ...]:
@@ -104,6 +106,35 @@ def test_jobs_have_a_bounded_number_of_dependencies() -> None:
     soft = ", ".join(f"{{{{name: j{n}, soft: true}}}}" for n in range(4))
     _, (error,), _ = frozen(jobs(4, f"run: a.yaml, dependencies: [{soft}]"))
     assert "more than 12 dependencies" in error.text
+
+
+def test_jobs_that_run_only_because_others_depend_on_them_are_counted() -> None:
+    needed = jobs(5, "run: a.yaml, files: ['^docs/{n}$']").replace("[j0", "[all, j0")
+    all = "- job: {name: all, run: a.yaml, dependencies: [j0, j1, j2, j3, j4]}\n"
+    _, (error,), _ = frozen(all + needed)
+    assert "more than 5 jobs" in error.text
+
+
+def test_dependencies_on_initializers_are_counted() -> None:
+    assert frozen(jobs(5, "run: a.yaml, type: regular"))[1] == ()
+    made = jobs(5, "run: a.yaml, type: initializer").replace("initializer", "regular", 2)
+    assert frozen(made)[1] == (), "2 jobs depend on 3 initializers"
+    _, (error,), _ = frozen(made.replace("type: regular", "type: regular, dependencies: [j2, j3, j4], provides: [x]"))
+    assert "more than 12 dependencies" in error.text
+
+
+def test_names_that_jobs_provide_and_require_are_counted() -> None:
+    names = ", ".join(f"n{n}" for n in range(7))
+    assert frozen(jobs(1, f"run: a.yaml, provides: [{names}]"))[1] == ()
+    _, (error,), _ = frozen(jobs(1, f"run: a.yaml, provides: [{names}], requires: [{names}]"))
+    assert "more than 12 dependencies" in error.text
+
+
+def test_semaphores_that_nothing_defines_are_counted() -> None:
+    assert frozen(jobs(3, "run: a.yaml, semaphores: [s{n}]"))[1] == ()
+    for more in ("run: a.yaml, semaphores: [s{n}, t{n}]", "run: {{name: a.yaml, semaphores: t{n}}}, semaphores: s{n}"):
+        _, (error,), _ = frozen(jobs(2, more))
+        assert "more than 3 semaphores that no landed configuration defines" in error.text, more
 
 
 @pytest.mark.long

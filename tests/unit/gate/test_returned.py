@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
-from headgate.gate.builds.graph import provided_artifacts, skipped
+from headgate.gate.builds.graph import skipped
+from headgate.gate.builds.provisions import provided_artifacts
 from headgate.gate.builds.report import artifacts
 from headgate.gate.state.model import Build, BuildSet
 from headgate.gate.state.returns import DEPTH_MAX, Unfit, bounded, checked, joined, parsed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from headgate.services.scheduler.semaphores import Semaphores
 from headgate.services.scheduler.turn import packed
 from headgate.store.memory import MemoryBackend
 from headgate.store.store import Store
+from headgate.store.types import At, Op
 from headgate.testing.clock import run_virtual
 from headgate.testing.plays import Play
 
@@ -60,6 +61,23 @@ def test_many_lost_builds_give_back_their_places_and_leave_no_request() -> None:
     run_virtual(main())
 
 
+def test_a_turn_that_frees_more_places_than_one_commit_can_frees_them() -> None:
+    """Its state has given them up before: they stay taken only while a turn has to write anything else."""
+
+    async def main(moving: _Moving) -> None:
+        places = [semaphore_of(moving.context.map, "t", f"s{n}", shared=False) for n in range(MANY)]
+        for place in places:
+            await moving.written([], [place.put(SemaphoreRecord((SemaphoreHolder("gate", "b", "unit"),)))])
+        commits = packed(moving.semaphores.holding(State(), State(), {}, (), cut=True))
+        assert len(commits) > 1
+        for commit in commits:
+            await moving.written(commit.checks, commit.ops)
+        entries = [moving.context.mirror.get(place.path) for place in places]
+        assert all(entry is None or places[0].decode(entry.value).holders == () for entry in entries)
+
+    moving(main)
+
+
 class _Moving:
     """One pipeline of a tenant whose semaphore `one` becomes global or ceases to be."""
 
@@ -74,14 +92,16 @@ class _Moving:
     async def turn(self, before: State, after: State, ended: Collection[str] = ()) -> None:
         """Record the semaphores of a turn, and wait until the mirror shows them."""
         for commit in packed(self.semaphores.holding(before, after, {}, ended, settled=True)):
-            for entry in await self.context.store.commit(commit.checks, commit.ops):
-                if entry is not None:
-                    await self.context.mirror.reached(entry.path, entry.version)
+            await self.written(commit.checks, commit.ops)
 
     async def put(self, *holders: SemaphoreHolder, shared: bool) -> None:
-        (put,) = await self.context.store.commit([], [self.place(shared).put(SemaphoreRecord(holders))])
-        assert put is not None
-        await self.context.mirror.reached(put.path, put.version)
+        await self.written([], [self.place(shared).put(SemaphoreRecord(holders))])
+
+    async def written(self, checks: Sequence[At], ops: Sequence[Op]) -> None:
+        """Commit, and wait until the mirror shows what was written."""
+        for entry in await self.context.store.commit(checks, ops):
+            if entry is not None:
+                await self.context.mirror.reached(entry.path, entry.version)
 
     def place(self, shared: bool) -> Address[SemaphoreRecord]:
         return semaphore_of(self.context.map, "t", "one", shared=shared)

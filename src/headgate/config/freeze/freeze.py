@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import islice
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from headgate.config.budgets import Budgets, sized
+from headgate.config.budgets import sized
 from headgate.config.definitions import LayoutDefinitions
 from headgate.config.files.source import MEANING
 from headgate.config.freeze import sections
@@ -67,7 +68,7 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuesti
     # A missing template may hide the sections, so its error is reported even without any.
     if not found and not errors:
         return FrozenGraph(in_pipeline=False)
-    graph, room = Graph(), GraphRoom(layout.budgets)
+    graph, room = Graph(), GraphRoom(layout)
     for name in freezer.entries:
         try:
             candidate = freezer.candidate(name)
@@ -87,6 +88,7 @@ def _frozen(layout: LayoutDefinitions, freezer: _Freezer, question: FreezeQuesti
     if not errors:
         # Skip this after errors: it would only report consequences of the missing jobs.
         errors += graph.resolve(lambda name: bool(layout.variants(name)))
+        errors += islice(graph.excess(room, question.pipeline), 1)
     if errors:
         return FrozenGraph(errors=tuple(errors))
     return FrozenGraph(
@@ -269,24 +271,46 @@ class JobCandidate:
 class GraphRoom:
     """Track how much of an item's limits its jobs use."""
 
-    def __init__(self, budgets: Budgets) -> None:
-        self._budgets = budgets
-        self._jobs = self._edges = self._length_bytes = 0
+    def __init__(self, layout: LayoutDefinitions) -> None:
+        self._budgets, self._defined = layout.budgets, layout.semaphores.keys()
+        self._jobs = self._edges = self._length_bytes = self._initializers = self._regular = 0
+        self._running, self._undefined = 0, set[str]()
+        """Number of jobs that run, and semaphores of theirs whose names anybody can invent."""
 
     def over(self, candidate: JobCandidate) -> str:
         """Add a candidate, and return which limit is then exceeded, or an empty string. Jobs that may still be left out
-        do not count toward the number of jobs."""
+        do not count toward the number of jobs; see `over_in_all`."""
         most, job = self._budgets, candidate.job
         self._jobs += not candidate.optional
-        self._edges += len(job.dependencies)
+        self._edges += len(job.dependencies) + len(job.provides) + len(job.requires)
+        self._initializers += job.type == "initializer"
+        self._regular += job.type == "regular"
         self._length_bytes += len(msgspec.json.encode(job))
         if self._jobs > most.jobs_max:
-            return f"there are more than {most.jobs_max} jobs for this change ([scheduler] item_jobs_max)"
-        if self._edges > most.edges_max:
+            return self._too_many_jobs
+        # Every regular job also depends on every initializer.
+        if self._edges + self._initializers * self._regular > most.edges_max:
             return f"its jobs have more than {most.edges_max} dependencies ([scheduler] item_dependencies_max)"
         if self._length_bytes > most.item_max_bytes:
             return f"its jobs are larger than {sized(most.item_max_bytes)} in total ([scheduler] item_max_bytes)"
         return ""
+
+    def over_in_all(self, job: FrozenJob) -> str:
+        """Add a job that runs, for whatever reason, and return which limit is then exceeded, or an empty string."""
+        books, most = (*job.pre_run, *job.run, *job.post_run), self._budgets
+        named = {one.name for one in job.semaphores}.union(*(book.semaphores for book in books))
+        self._running += 1
+        self._undefined |= named - self._defined
+        if self._running > most.jobs_max:
+            return self._too_many_jobs
+        if len(self._undefined) > most.semaphores_max:
+            many = f"more than {most.semaphores_max} semaphores that no landed configuration defines"
+            return f"its jobs name {many} ([scheduler] item_semaphores_max)"
+        return ""
+
+    @property
+    def _too_many_jobs(self) -> str:
+        return f"there are more than {self._budgets.jobs_max} jobs for this change ([scheduler] item_jobs_max)"
 
 
 @dataclasses.dataclass(slots=True)
@@ -304,6 +328,12 @@ class Graph:
         if not wrong:
             yield from self._circle()
         yield from (c.forbidden for c in self.candidates.values() if c.forbidden is not None)
+
+    def excess(self, room: GraphRoom, pipeline: str) -> Iterator[ConfigError]:
+        """Yield an error at each job that runs although it exceeds a limit."""
+        for candidate in self.candidates.values():
+            if over := room.over_in_all(candidate.job):
+                yield candidate.error(f"pipeline {pipeline}: {over}")
 
     @property
     def jobs(self) -> tuple[FrozenJob, ...]:

@@ -14,6 +14,7 @@ from headgate.config.model import ConfigError, FrozenJob
 from headgate.gate.builds import graph
 from headgate.gate.builds.carry import Match, settled
 from headgate.gate.builds.imagework import of_images
+from headgate.gate.builds.provisions import Provisions, Required
 from headgate.gate.builds.report import filled
 from headgate.gate.builds.reuse import NOTHING, reused, stands_for
 from headgate.gate.builds.start import Base, begun, run
@@ -240,13 +241,15 @@ def _round(
     builds = {**buildset.builds, **instead, **_skipped(buildset)}
     # Only in a dependent pipeline can a job hold back the changes behind.
     held, waits = world.dependent and graph.holding(ahead), dict[str, None]()
-    for job in graph.ready(buildset) if not held else ():
-        needs = graph.required(job, ahead if item.change.is_change else (), world.beside.past)
+    ready = graph.ready(buildset) if not held else []
+    provisions = Provisions(ready, ahead if item.change.is_change else (), world.beside.past)
+    for job in ready:
+        needs = provisions.required(job)
         if needs.failed and job.id not in builds:
             id = derived(buildset.id, job.id, "required")
             builds[job.id] = Build(id, job.id, result="FAILURE", voting=job.voting, error=needs.failed)
         elif not needs.waits and job.id not in builds:
-            before = _instead(match, buildset, job, needs.artifacts, world)
+            before = _instead(match, buildset, job, needs, world)
             if before is None:
                 continue
             if before.id:
@@ -278,14 +281,14 @@ def _instead(
     match: Match,
     buildset: BuildSet,
     job: FrozenJob,
-    given: tuple[dict[str, object], ...],
+    needs: Required,
     world: World,
 ) -> Build | None:
     """Return the carried build that continues as the job's build, or an earlier one whose result is reused
     (`reuse.stands_for`); NOTHING: the job must run; None: that is not known yet. A job that somebody ordered to rerun
     always runs."""
     reusable = job.reuse and job.id not in buildset.again
-    fresh = begun(match.item, buildset, job, 1, world, given) if reusable else None
+    fresh = begun(match.item, buildset, job, 1, world, needs.artifacts) if reusable else None
     if fresh is not None and (continuing := match.of(fresh)) is not None:
         return continuing
     match.rule_out(job.id)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -87,83 +86,66 @@ def _ended(job: str, buildset: BuildSet) -> bool:
     return build is not None and build.result is not None
 
 
-class Required(NamedTuple):
-    """Hold the artifacts that a job requires of changes ahead."""
-
-    waits: bool
-    """Whether some of them are not available yet."""
-    failed: str
-    """Why they will never be available, as a message; empty if they may be."""
-    artifacts: tuple[dict[str, object], ...]
-
-
-def required(job: FrozenJob, ahead: Sequence[Item], past: Past | None = None) -> Required:
-    """Return the artifacts that `job` requires of the items `ahead`, furthest first. An item that is not live is not
-    tested here: `past` returns its latest buildset."""
-    waits, failed, artifacts = False, "", list[dict[str, object]]()
-    for item in ahead if job.requires else ():
-        buildset = item.buildset if item.live else past(item.change) if past is not None else NOTHING_PROVIDED
-        if buildset is None or buildset.graph is None:
-            waits = True  # it is not known yet what the item provides
-            continue
-        for provider in (j for j in buildset.jobs if set(j.provides) & set(job.requires)):
-            build = buildset.builds.get(provider.id)
-            if build is None or not (build.result or build.paused):
-                waits = True
-            elif _good(build):
-                artifacts += provided_artifacts(build, provider, item)
-            elif build.result != "SKIPPED":
-                of = item.subjects(provider)[0].id
-                failed = f"Job {provider.name} of {of}, which provides what this one requires, failed"
-    # After a failure, there is no point in waiting for the others.
-    return Required(waits and not failed, failed, tuple(artifacts))
-
-
-def provided_artifacts(build: Build, job: FrozenJob, item: Item) -> list[dict[str, object]]:
-    """Return the artifacts of a build in the form in which later jobs receive them. Their origin is taken from the
-    gate's record, as a job could claim another one."""
-    zuul = build.data.get("zuul")
-    found = zuul.get("artifacts") if build.returned.artifacts and isinstance(zuul, dict) else None
-    change = item.subjects(job)[0]
-    of = {"build": build.id, "job": job.name, "project": change.project, "branch": change.branch, "ref": change.ref}
-    of |= {"change": change.name, "patchset": change.patchset or change.commit} if change.is_change else {}
-    return [{**one, **of} for one in found or ()]
-
-
 def skipped(buildset: BuildSet) -> dict[str, str]:
     """Map each job that will never run to the reason: a dependency failed or was skipped, or a job left it out."""
-    reasons: dict[str, str] = {}
+    reasons = _Reasons(buildset.graph.needed_by if buildset.graph is not None else {})
     for job in buildset.jobs:
         build = buildset.builds.get(job.id)
         if build is None or not (build.result or build.paused):
             continue
         if _good(build):
-            for name in _left_out(buildset, job, build):
-                reasons.setdefault(name, f"Skipped by job {job.name}")
+            _leave_out(reasons, buildset, job, build)
         # After a failure, soft dependents do not run either: a soft dependency may only be skipped.
         elif build.result not in FINAL_GOOD:
-            for name in dependents(buildset, job.id):
-                reasons.setdefault(name, f"Skipped due to failed job {job.name}")
+            reasons.give(job.id, f"Skipped due to failed job {job.name}")
         else:
-            for name in dependents(buildset, job.id, hard_only=True):
-                reasons.setdefault(name, build.error or f"Skipped due to skipped job {job.name}")
-    return {name: why for name, why in reasons.items() if name not in buildset.builds}
+            reasons.give(job.id, build.error or f"Skipped due to skipped job {job.name}", hard_only=True)
+    return {name: why for name, why in reasons.found.items() if name not in buildset.builds}
 
 
-def _left_out(buildset: BuildSet, job: FrozenJob, build: Build) -> set[str]:
-    """Return the jobs to skip according to `zuul.child_jobs` of `job`, which lists the direct dependents to run."""
-    children = build.returned.child_jobs
-    if children is None:
-        return set()
+class _Reasons:
+    """Collect the first reason for which each job is skipped.
+
+    Every dependency is followed at most twice, whatever has ended: a proposer chooses how many jobs and dependencies
+    there are, and every turn looks at them.
+    """
+
+    def __init__(self, needed_by: Mapping[str, Sequence[tuple[str, bool]]]) -> None:
+        self._needed_by = needed_by
+        self.found: dict[str, str] = {}
+        self._hard, self._all = set[str](), set[str]()
+        """Jobs whose hard dependents, or all of whose dependents, have a reason."""
+
+    def give(self, name: str, why: str, *, hard_only: bool = False) -> None:
+        """Give the reason to the jobs that depend on the job `name`, directly or indirectly, and have none."""
+        done, frontier = self._hard if hard_only else self._all, [name]
+        while frontier:
+            name = frontier.pop()
+            if name in done:
+                continue
+            self._hard.add(name)
+            done.add(name)
+            for other, soft in self._needed_by.get(name, ()):
+                if not (hard_only and soft):
+                    self.found.setdefault(other, why)
+                    frontier.append(other)
+
+
+def _leave_out(reasons: _Reasons, buildset: BuildSet, job: FrozenJob, build: Build) -> None:
+    """Give a reason to the jobs that `zuul.child_jobs` of `job` leaves out; it lists the direct dependents to run."""
+    children, graph, why = build.returned.child_jobs, buildset.graph, f"Skipped by job {job.name}"
+    if children is None or graph is None:
+        return
     # An empty list skips all dependents, except those that can do without the job.
     if not children:
-        return dependents(buildset, job.id, hard_only=True)
-    direct = {j.id: j.name for j in buildset.jobs if any(d.name == job.id for d in _needs(buildset, j))}
-    wanted, out = set(children), set[str]()  # a job may return tens of thousands of names
+        reasons.give(job.id, why, hard_only=True)
+        return
+    wanted = set(children)  # a job may return tens of thousands of names
     # A job that depends on a skipped job cannot run, even if the list contains it.
-    for name in (id for id, called in direct.items() if called not in wanted):
-        out |= {name} | dependents(buildset, name, hard_only=True)
-    return out
+    for id, _ in graph.needed_by.get(job.id, ()):
+        if graph.by_id[id].name not in wanted:
+            reasons.found.setdefault(id, why)
+            reasons.give(id, why, hard_only=True)
 
 
 def waiting_for(job: FrozenJob, buildset: BuildSet, ahead: Sequence[Item] = ()) -> str:

@@ -13,7 +13,8 @@ from headgate.base.ids import derived
 from headgate.config.dynamic import Texts
 from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.builds.carry import reset
-from headgate.gate.builds.graph import parent_data, parent_secrets, parents, provided_artifacts
+from headgate.gate.builds.graph import parent_data, parent_secrets, parents
+from headgate.gate.builds.provisions import provided_artifacts
 from headgate.gate.builds.reuse import inputs_of, is_fit, wanted, work_of
 from headgate.gate.rules.refs import ref_at
 from headgate.gate.rules.refs import variables as of_ref

@@ -148,9 +148,11 @@ class Semaphores:
             )
             # A cut turn may stop after any of its commits. Each new holder of ours replaces one that is given up, so
             # the number of holders neither exceeds the limit nor falls while builds of earlier holders may still run.
+            # What the last turn has given up is free, or a turn that only frees places, but too many for one commit,
+            # would free none.
             if cut:
-                stayed = set(holders) - replaced.keys()
-                given_up = [holder for holder in holders if holder in stayed and holder not in others + ours]
+                stayed, had = set(holders) - replaced.keys(), before_of.get(name, ())
+                given_up = [h for h in holders if h in stayed and h not in others + ours and (h.buildset, h.job) in had]
                 others += tuple(given_up[sum(holder not in stayed for holder in ours) :])
             if set(others + ours) == set(record.holders) and line == record.waiters and not damaged and not move.ops:
                 continue

@@ -1,0 +1,85 @@
+"""Test proposals with as many jobs, dependencies, provided names and semaphores as they may have, or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from headgate.config.model import FrozenGraph, FrozenJob, JobDependency, JobSemaphore
+from headgate.gate.builds.graph import skipped
+from headgate.gate.state.model import Build, BuildSet
+from headgate.testing.layouts import PlayLayout
+from headgate.testing.plays import Play
+
+from .arena import ATTACKER, Arena
+
+JOBS = 200
+
+
+class Followed(dict[str, list[tuple[str, bool]]]):
+    """Count the dependencies that are followed."""
+
+    count = 0
+
+    def get(self, key: str, default: Any = None) -> Any:
+        found = super().get(key, default)
+        self.count += len(found)
+        return found
+
+
+def test_dependencies_of_skipped_jobs_are_followed_a_constant_number_of_times() -> None:
+    """Each job depends on the twenty before it, and the first one has failed. As one job still waits, every turn finds
+    out again which jobs never run."""
+    names = [f"j{number}" for number in range(JOBS)]
+    needs = {name: names[max(0, number - 20) : number] for number, name in enumerate(names)}
+    jobs = [FrozenJob(name=name, dependencies=tuple(map(JobDependency, needs[name]))) for name in names]
+    graph = FrozenGraph(tuple(jobs))
+    graph.__dict__["needed_by"] = followed = Followed(graph.needed_by)
+    ended = {"j0": Build("j0", "j0", result="FAILURE")}
+    assert skipped(BuildSet("b", graph=graph, builds=ended)).keys() == {*names} - {"j0"}
+    ended |= {name: Build(name, name, result="SKIPPED") for name in names[1:-1]}
+    assert skipped(BuildSet("b", graph=graph, builds=ended)).keys() == {names[-1]}
+    assert followed.count <= 4 * sum(map(len, needs.values()))
+
+
+class Names(tuple[str, ...]):
+    """Count how often the names that jobs provide are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[str]:
+        Names.reads += 1
+        return super().__iter__()
+
+
+def test_each_job_ahead_is_read_once_for_all_jobs_that_require_something_of_it() -> None:
+    """Every job of both changes provides something to every job of the other, and all wait for one place."""
+    one = JobSemaphore("one")
+    jobs = (FrozenJob(name=f"j{n}", provides=Names(("x",)), requires=("x",), semaphores=(one,)) for n in range(JOBS))
+    play = Play(manager="independent", layout=PlayLayout(tuple(jobs)))
+    for change in (play.change("A"), play.change("B", "A")):
+        play.propose(change)
+    play.merges()
+    assert play.builds == [("A", "j0")]
+    Names.reads = 0
+    play.propose(play.change("C"))
+    assert 0 < Names.reads <= 10 * JOBS, "a turn decides a few times"
+
+
+def holding(count: int) -> str:
+    names = ", ".join(f"s{number}" for number in range(count))
+    jobs = "".join(f"- job: {{name: {job}, run: jobs/unit, semaphores: [{names}]}}\n" for job in ("one", "two"))
+    return f"{jobs}- project: {{check: {{jobs: [one, two]}}}}\n"
+
+
+def test_a_job_with_more_semaphores_than_one_commit_can_free_stops_nobody(tmp_path: Path) -> None:
+    settings, files = "item_semaphores_max = 300\n", {"jobs/unit": "#!/bin/sh\nexit 0\n"}
+    with Arena(tmp_path, scheduler=settings, files=files) as arena:
+        many = arena.propose(ATTACKER, "many", {"zuul.yaml": holding(300)})
+        more = arena.propose(ATTACKER, "more", {"zuul.yaml": holding(301)})
+        arena.neighbours_land()
+        assert "more than 300 semaphores" in arena.note_section(ATTACKER, more, "check")
+        told = arena.note_section(ATTACKER, many, "check")
+        assert told.startswith("Build succeeded.") and "- two " in told
+        arena.neighbours_land()
