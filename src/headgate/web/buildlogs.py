@@ -56,7 +56,8 @@ class RemoteLogs:
     """Read logs from the executors that have them."""
 
     context: Context
-    client: httpx.AsyncClient
+    client: Callable[[], httpx.AsyncClient]
+    """Returns the client that calls executors, which is made for the first call."""
     fleet: PeerFleet
 
     async def files(self, build: str) -> list[LogFile]:
@@ -82,8 +83,10 @@ class RemoteLogs:
         # The client's own header decides: httpx would otherwise request compression that the client cannot read.
         headers = {"accept-encoding": "identity", **request_headers, **proof}
         try:
-            request = self.client.build_request("GET", f"{home}/logs/{build}/{path}", timeout=timeout, headers=headers)
-            answer = await self.client.send(request, stream=True)
+            request = self.client().build_request(
+                "GET", f"{home}/logs/{build}/{path}", timeout=timeout, headers=headers
+            )
+            answer = await self.client().send(request, stream=True)
         except (StoreError, httpx.HTTPError) as error:
             raise NoLogs(f"build {build}: its executor cannot be reached: {error}") from error
         # Other statuses, such as 404, are about this executor, while the logs may be elsewhere.
@@ -105,7 +108,7 @@ class RemoteLogs:
     async def _read(self, url: str, build: str) -> AsyncIterator[bytes]:
         try:
             timeout, proof = httpx.Timeout(TIMEOUT_S, read=None), await self.fleet.headers(build)
-            async with self.client.stream("GET", url, timeout=timeout, headers=proof) as answer:
+            async with self.client().stream("GET", url, timeout=timeout, headers=proof) as answer:
                 if answer.status_code != 200:
                     raise NoLogs(f"build {build}: the executor returned status {answer.status_code}")
                 async for chunk in answer.aiter_bytes():
@@ -114,7 +117,7 @@ class RemoteLogs:
             raise NoLogs(f"build {build}: its executor cannot be reached: {error}") from error
 
     async def _get(self, url: str, build: str) -> httpx.Response:
-        return await self.client.get(url, timeout=TIMEOUT_S, headers=await self.fleet.headers(build))
+        return await self.client().get(url, timeout=TIMEOUT_S, headers=await self.fleet.headers(build))
 
     async def _home(self, build: str) -> str:
         """Return the URL of the executor that runs the build or still has its logs. Raise NoLogs."""

@@ -73,7 +73,7 @@ async def world(tmp_path: Path, repositories: Repositories, s3_server: str) -> A
         ended = await running.history.result_of("one", "check")
         (build,) = ended.builds
         await Recorder(context, history)._keep(ended)
-        remote = RemoteLogs(context, client, PeerFleet(context))
+        remote = RemoteLogs(context, lambda: client, PeerFleet(context))
         logs = StoredLogs(store)
         site = site_of(context, running.scheduler.tenants, history, BuildLogs(tmp_path / "none", follow, remote, logs))
         async with client_of(HeadApplication(create_app(site)), "http://gate.example") as asking:

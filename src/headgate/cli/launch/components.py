@@ -240,7 +240,7 @@ async def add_executor(process: Process) -> None:
     log_root = writable(settings, "executor", "log_dir", "logs", LOG_MODES[get("executor", "log_access")])
     job_dir = writable(settings, "executor", "job_dir", "builds")
     found = runner_settings(settings, context.settings.hostname)
-    earlier = reader(log_root, await remote(settings, context, process.stack), stored_logs(settings))
+    earlier = reader(log_root, remote(settings, context, process.stack), stored_logs(settings))
     runner = ProcessRunner(job_dir, log_root, process.engine, found, process.keys, fleet(settings, context), earlier)
     process.stack.push_async_callback(runner.close)
     # Sweep before accepting builds: leftovers of a crashed executor still use processes and disk space.
@@ -309,7 +309,7 @@ async def add_web(process: Process, bound: Callable[[int], None]) -> None:
         context,
         process.tenancy,
         process.history,
-        BuildLogs(logs, follow, await remote(settings, context, process.stack), stored_logs(settings)),
+        BuildLogs(logs, follow, remote(settings, context, process.stack), stored_logs(settings)),
         SystemProblems(context, lambda: process.tenancy.refused, process.vitals.availability),
         access_of(settings, lambda: process.tenancy.file, context),
         web_settings(settings, inventory=served is not None),

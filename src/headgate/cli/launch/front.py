@@ -99,9 +99,7 @@ async def add_fingergw(process: Process, *, alone: bool = True) -> None:
     cannot be used. Raise UserError."""
     settings, context = process.settings, process.context
     tls, member = tls_of_finger(settings), Membership(context, "fingergw")
-    logs = BuildLogs(
-        settings.place("executor", "log_dir", "logs"), follow, await remote(settings, context, process.stack)
-    )
+    logs = BuildLogs(settings.place("executor", "log_dir", "logs"), follow, remote(settings, context, process.stack))
     gateway = Gateway(context, process.tenants, logs)
     host, port = settings.get("fingergw", "listen_address"), int(settings.number("fingergw", "port", 79))
     name = f"[{context.settings.hostname}]" if ":" in context.settings.hostname else context.settings.hostname

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -112,9 +113,17 @@ def stored_logs(settings: Settings) -> StoredLogs | None:
     return StoredLogs(store) if store is not None else None
 
 
-async def remote(settings: Settings, context: Context, stack: AsyncExitStack) -> RemoteLogs:
+def remote(settings: Settings, context: Context, stack: AsyncExitStack) -> RemoteLogs:
     """Return a reader of logs on executors in other processes; it works until `stack` closes. Raise UserError."""
-    client = await stack.enter_async_context(httpx.AsyncClient(verify=as_client(settings)))
+    trust = as_client(settings)
+
+    @functools.cache
+    def client() -> httpx.AsyncClient:
+        # Reading the certificates of the machine's authorities takes 70 ms, and many processes never need them.
+        made = httpx.AsyncClient(verify=trust)
+        stack.push_async_callback(made.aclose)
+        return made
+
     return RemoteLogs(context, client, PeerFleet(context))
 
 
