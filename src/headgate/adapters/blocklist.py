@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -37,14 +38,7 @@ class DeniedNetworks:
     @staticmethod
     def of(nets: Iterable[Net]) -> DeniedNetworks:
         """Combine these networks with those that no build ever reaches."""
-        every = [*ALWAYS, *nets]
-        # On a network with NAT64, 64:ff9b::a9fe:a9fe reaches 169.254.169.254, so every denied IPv4 network is also
-        # denied in this form.
-        every += [_translated(net) for net in every if isinstance(net, ipaddress.IPv4Network)]
-        # nft rejects a set if two of its intervals overlap, and operators' networks may be inside the fixed ones.
-        four = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv4Network))
-        six = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv6Network))
-        return DeniedNetworks((*four, *six))
+        return _combined(frozenset(nets))
 
     def __contains__(self, address: Ip) -> bool:
         return any(address in net for net in self.nets)
@@ -54,6 +48,18 @@ class DeniedNetworks:
         for version in (4, 6):
             elements = ", ".join(str(net) for net in self.nets if net.version == version)
             yield f"set denied{version} {{ type ipv{version}_addr; flags interval; elements = {{ {elements} }}; }}"
+
+
+@functools.lru_cache(maxsize=16)  # each build asks for the same ones, and this takes 2 ms
+def _combined(nets: frozenset[Net]) -> DeniedNetworks:
+    every = [*ALWAYS, *nets]
+    # On a network with NAT64, 64:ff9b::a9fe:a9fe reaches 169.254.169.254, so every denied IPv4 network is also
+    # denied in this form.
+    every += [_translated(net) for net in every if isinstance(net, ipaddress.IPv4Network)]
+    # nft rejects a set if two of its intervals overlap, and operators' networks may be inside the fixed ones.
+    four = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv4Network))
+    six = ipaddress.collapse_addresses(net for net in every if isinstance(net, ipaddress.IPv6Network))
+    return DeniedNetworks((*four, *six))
 
 
 def _translated(net: ipaddress.IPv4Network) -> ipaddress.IPv6Network:
