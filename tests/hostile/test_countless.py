@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import pytest
+from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.builds.graph import skipped
@@ -65,6 +70,29 @@ def test_each_job_ahead_is_read_once_for_all_jobs_that_require_something_of_it()
     Names.reads = 0
     play.propose(play.change("C"))
     assert 0 < Names.reads <= 10 * JOBS, "a turn decides a few times"
+
+
+def test_messages_of_changes_ahead_are_not_encoded_for_each_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs have failed before, and wait for a place. Each turn compares what they would run on with what they
+    failed on."""
+    jobs = tuple(FrozenJob(name=f"j{number}", semaphores=(JobSemaphore("one"),)) for number in range(JOBS))
+    play = Play(manager="independent", layout=PlayLayout(jobs))
+    play.pipeline, play.held = replace(play.pipeline, rerun_only_failed=True), {"one": 1}
+    failed = {job.name: Build(job.name, job.name, result="FAILURE") for job in jobs}
+    play.past = BuildSet("b", graph=FrozenGraph(jobs), builds=failed)
+    message = "x" * 16_000
+    for below, topic in pairwise(("", "A", "B", "C", "D", "E")):
+        play.propose(replace(play.change(topic, *filter(None, [below])), message=message))
+    play.merges("E")
+    hashed, sha256 = list[int](), hashlib.sha256
+
+    def counted(data: bytes = b"", **more: Any) -> Any:
+        hashed.append(len(data))
+        return sha256(data, **more)
+
+    monkeypatch.setattr(hashlib, "sha256", counted)
+    play.propose(play.change("F"))
+    assert len(hashed) > JOBS and sum(hashed) < JOBS * len(message)
 
 
 def holding(count: int) -> str:

@@ -44,10 +44,9 @@ def work_of(item: Item, buildset: BuildSet, job: FrozenJob, world: World) -> str
     # If a head is unknown, it cannot be determined whether the code is the same.
     if not state.trees or not used <= state.heads.keys():
         return ""
-    heads = {project: state.heads[project] for project in used}
-    # These fields differ between two tests of the same patchset, but jobs cannot depend on them.
-    chain = [msgspec.structs.replace(one, item="", at_s=0) for one in state.chain]
-    parts = (world.tenant, world.pipeline.name, item.change.key, item.change.commit, chain, state.trees, heads, job)
+    # The state contains whole messages, so it is encoded once for all jobs.
+    heads = {project: state.head_digests[project] for project in used}
+    parts = (world.tenant, world.pipeline.name, item.change.key, item.change.commit, state.content, heads, job)
     return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
 
 

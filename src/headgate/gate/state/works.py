@@ -6,6 +6,8 @@ idempotency key, and an answer about an abandoned base is ignored.
 
 from __future__ import annotations
 
+import hashlib
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -18,7 +20,8 @@ from headgate.gate.state.gitwork import MergeItem, ReviewResult, ReviewWork, Tre
 from headgate.gate.state.returns import NO_COURSE, Course, Sealed, Unfit, checked
 
 
-class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
+# `dict=True` gives cached properties a place for their values.
+class RepoState(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """Hold the repository state on which every job of a buildset runs."""
 
     chain: tuple[MergeItem, ...] = ()
@@ -36,6 +39,22 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True):
     trees: dict[str, dict[str, str]] = {}
     """project -> branch -> tree of that commit, which identifies content that was tested before."""
     known: Trees = Trees()
+
+    @cached_property
+    def content(self) -> str:
+        """Return a digest of the chain and its trees, which is equal for two tests of the same patchsets."""
+        # These fields differ between two tests of the same patchset, but jobs cannot depend on them.
+        chain = [replace(one, item="", at_s=0) for one in self.chain]
+        return _digest((chain, self.trees))
+
+    @cached_property
+    def head_digests(self) -> dict[str, str]:
+        """Return a digest of the heads of each project."""
+        return {project: _digest(heads) for project, heads in self.heads.items()}
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
 
 
 class RefAt(msgspec.Struct, frozen=True, omit_defaults=True):
