@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency, JobSemaphore
-from headgate.gate.builds.graph import skipped
+from headgate.gate.builds.graph import parents, skipped
 from headgate.gate.state.model import Build, BuildSet
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
@@ -46,6 +46,27 @@ def test_dependencies_of_skipped_jobs_are_followed_a_constant_number_of_times() 
     ended |= {name: Build(name, name, result="SKIPPED") for name in names[1:-1]}
     assert skipped(BuildSet("b", graph=graph, builds=ended)).keys() == {names[-1]}
     assert followed.count <= 4 * sum(map(len, needs.values()))
+
+
+def test_the_jobs_before_a_job_are_found_once_for_all_jobs() -> None:
+    """Two hundred jobs depend on each other, and as many on the last of them; all those wait, and each asks several
+    times in every turn which jobs were before it."""
+    names = [f"j{number}" for number in range(JOBS)]
+    needs = {name: names[:number] for number, name in enumerate(names)}
+    needs |= {f"k{number}": names[-1:] for number in range(JOBS)}
+    asked = list[str]()
+
+    class Graph(FrozenGraph, frozen=True, dict=True):
+        def needs(self, job: FrozenJob) -> Iterable[JobDependency]:
+            asked.append(job.name)
+            return super().needs(job)
+
+    jobs = [FrozenJob(name=name, dependencies=tuple(map(JobDependency, of))) for name, of in needs.items()]
+    buildset = BuildSet("b", graph=Graph(tuple(jobs)))
+    for job in (*jobs, *jobs):
+        found = parents(buildset, job)
+        assert found == ({*names} if job.name.startswith("k") else {*names[: names.index(job.name)]})
+    assert len(asked) == len(jobs)
 
 
 class Names(tuple[str, ...]):

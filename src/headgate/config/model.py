@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from headgate.base.closure import closure
 from headgate.base.hints import with_hint
 from headgate.config.patterns import Rule
 
@@ -229,12 +230,6 @@ class FrozenJob(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.image or self.image_file) if wanted else ""
 
     @property
-    def zuul_vars(self) -> dict[str, Any]:
-        """Return attributes for the job's `zuul` variable (JSON), including those without effect in Headgate."""
-        more = {"image_build_name": self.image_build_name} if self.image_build_name else {}
-        return {"ansible_version": self.ansible_version, "deduplicate": self.deduplicate, **more}
-
-    @property
     def semaphores_first(self) -> tuple[str, ...]:
         """Return the names of the semaphores that the gate acquires before it requests the build."""
         return tuple(s.name for s in self.semaphores if not s.resources_first)
@@ -283,6 +278,11 @@ class FrozenGraph(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             for d in self.needs(job):
                 found.setdefault(d.name, []).append((job.id, d.soft))
         return found
+
+    @cached_property
+    def beneath(self) -> dict[str, int]:
+        """Return job id -> all jobs that it depends on, as `closure` does."""
+        return closure({job.id: [one.name for one in self.needs(job)] for job in self.jobs})
 
     @cached_property
     def semaphores(self) -> frozenset[str]:

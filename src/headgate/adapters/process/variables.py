@@ -92,7 +92,9 @@ def zuul(
             "post_playbooks": [_book(b, roles or {}) for b in job.post_run],
         },
         "_inheritance_path": list(job.inheritance),
-        **job.zuul_vars,
+        "ansible_version": job.ansible_version,
+        "deduplicate": job.deduplicate,
+        **({"image_build_name": job.image_build_name} if job.image_build_name else {}),
         **optional,
     }
 

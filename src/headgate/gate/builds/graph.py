@@ -65,15 +65,10 @@ def dependents(buildset: BuildSet, name: str, *, hard_only: bool = False) -> set
 
 def parents(buildset: BuildSet, job: FrozenJob) -> set[str]:
     """Return the ids of the jobs that `job` depends on, directly or indirectly."""
-    by_id = buildset.graph.by_id if buildset.graph is not None else {}
-    found: set[str] = set()
-    frontier = [d.name for d in _needs(buildset, job)]
-    while frontier:
-        name = frontier.pop()
-        if name not in found:
-            found.add(name)
-            frontier += [d.name for d in _needs(buildset, by_id[name])] if name in by_id else []
-    return found
+    graph = buildset.graph
+    # Every job that starts or waits asks several times, so the graph keeps the answer.
+    beneath = graph.beneath.get(job.id, 0) if graph is not None else 0
+    return {other.id for place, other in enumerate(buildset.jobs) if beneath >> place & 1} if beneath else set()
 
 
 def done_for(buildset: BuildSet) -> list[Build]:
