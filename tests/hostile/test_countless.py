@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.builds.graph import parents, skipped
-from headgate.gate.state.model import Build, BuildSet
+from headgate.gate.state.change import Change
+from headgate.gate.state.model import Build, BuildSet, Item, Queue
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
+from headgate.web.itemshapes import Moment, NoEstimates, PipelineShaper
 
 from .arena import ATTACKER, Arena
 
@@ -114,6 +116,30 @@ def test_messages_of_changes_ahead_are_not_encoded_for_each_job(monkeypatch: pyt
     monkeypatch.setattr(hashlib, "sha256", counted)
     play.propose(play.change("F"))
     assert len(hashed) > JOBS and sum(hashed) < JOBS * len(message)
+
+
+class Jobs(tuple[FrozenJob, ...]):
+    """Count how often the jobs are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[FrozenJob]:
+        Jobs.reads += 1
+        return super().__iter__()
+
+
+def test_a_status_reads_the_jobs_ahead_once_for_all_jobs_that_wait() -> None:
+    """The last job of the change ahead holds back the change behind, and all jobs of both wait."""
+    jobs = Jobs(FrozenJob(name=f"j{number}", hold_following_changes=number == JOBS - 1) for number in range(JOBS))
+    first = Item("i0", Change("git", "git.example/p", "master", "A"), buildset=BuildSet("s0", graph=FrozenGraph(jobs)))
+    behind = BuildSet("s1", ahead="s0", graph=FrozenGraph(tuple(jobs)))
+    second = Item("i1", Change("git", "git.example/p", "master", "B"), buildset=behind)
+    now = Moment({}, {}, {}, NoEstimates(), 0, "")
+    Jobs.reads = 0
+    (queue,) = PipelineShaper("t", "gate").queues([Queue("q", "p", (first, second), window=0)], now, (), lambda _: None)
+    told = [job.waiting_status for head in queue.heads for item in head for job in item.jobs]
+    assert told == [None] * JOBS + ["a job of a change ahead (hold-following-changes)"] * JOBS
+    assert 0 < Jobs.reads <= 10
 
 
 def holding(count: int) -> str:

@@ -252,12 +252,12 @@ class PipelineShaper:
             known = before.get(item.id)
             # Every input of a shape must be among the facts; otherwise viewers would keep seeing the former shape.
             if known is None or known.facts != facts:
-                known = self._shaped(facts, now, queue.items[:position], known)
+                known = self._shaped(facts, now, known)
             shaped[item.id] = known
             held = held or (known.holds and not queue.dynamic)
             yield known.shape
 
-    def _shaped(self, facts: ItemFacts, now: Moment, ahead: Sequence[Item], known: ShapedItem | None) -> ShapedItem:
+    def _shaped(self, facts: ItemFacts, now: Moment, known: ShapedItem | None) -> ShapedItem:
         item = facts.item
         shape = ItemShape(
             id=item.id,
@@ -270,19 +270,19 @@ class PipelineShaper:
             failing_reasons=tuple(failing_reasons(item)),
             phase=phase(item),
             enqueue_time=item.enqueued_ms,
-            jobs=tuple(self._jobs(facts, now, ahead if facts.held else ())),
+            jobs=tuple(self._jobs(facts, now)),
         )
         # If the shape is equal, the former object is returned: others detect changes by identity.
         same = known is not None and known.shape == shape
         holds = not item.failing and holding((item,))
         return ShapedItem(facts, holds, known.shape if known is not None and same else shape)
 
-    def _jobs(self, facts: ItemFacts, now: Moment, ahead: Sequence[Item]) -> Iterator[JobShape]:
-        buildset, change = facts.item.buildset, facts.item.change
+    def _jobs(self, facts: ItemFacts, now: Moment) -> Iterator[JobShape]:
+        buildset, change, held = facts.item.buildset, facts.item.change, facts.held
         for job in buildset.jobs if buildset else ():
             assert buildset is not None, "jobs belong to a buildset"
             build = buildset.builds.get(job.id)
-            waits = (waiting_for(job, buildset, ahead) if facts.active else "its turn") if build is None else ""
+            waits = (waiting_for(job, buildset, held=held) if facts.active else "its turn") if build is None else ""
             shown = JobShape(
                 name=job.name,
                 dependencies=tuple(d.name for d in job.dependencies),

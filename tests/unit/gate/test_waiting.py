@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.config.model import FrozenJob, JobDependency, JobSemaphore
-from headgate.gate.builds.graph import waiting_for
+from headgate.gate.builds.graph import holding, waiting_for
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 
@@ -11,7 +11,8 @@ from headgate.testing.plays import Play
 def waits(play: Play, name: str, job: str, *ahead: str) -> str:
     buildset = play.item(name).buildset
     assert buildset is not None and job not in buildset.builds, "it was asked for"
-    return waiting_for(next(j for j in buildset.jobs if j.name == job), buildset, [play.item(one) for one in ahead])
+    held = holding(play.item(one) for one in ahead)
+    return waiting_for(next(j for j in buildset.jobs if j.name == job), buildset, held=held)
 
 
 def test_the_reason_of_a_wait_names_the_jobs_before() -> None:

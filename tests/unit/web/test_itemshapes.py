@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
-from headgate.gate.builds.graph import waiting_for
+from headgate.gate.builds.graph import holding, waiting_for
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.model import Build, BuildSet, Item, Phase, Queue
 from headgate.recipes.requestforms import Owner, Request
@@ -183,9 +183,10 @@ def expected(played: PlayedPipeline) -> list[str | None]:
     for number, one in enumerate(played.queue.items):
         assert one.buildset is not None, "it was begun"
         ahead = () if played.queue.dynamic else played.queue.items[:number]
+        held = holding(one for one in ahead if not one.failing)
         active = number < (played.queue.window or len(played.queue.items))
         jobs = (job for job in JOBS if job.id not in one.buildset.builds)
-        found += [(waiting_for(job, one.buildset, ahead) or None) if active else "its turn" for job in jobs]
+        found += [(waiting_for(job, one.buildset, held=held) or None) if active else "its turn" for job in jobs]
     return found
 
 

@@ -143,13 +143,14 @@ def _leave_out(reasons: _Reasons, buildset: BuildSet, job: FrozenJob, build: Bui
             reasons.give(id, why, hard_only=True)
 
 
-def waiting_for(job: FrozenJob, buildset: BuildSet, ahead: Sequence[Item] = ()) -> str:
-    """Describe what a job that was not requested yet waits for. `ahead` are the items that it may have to wait for."""
+def waiting_for(job: FrozenJob, buildset: BuildSet, *, held: bool = False) -> str:
+    """Describe what a job that was not requested yet waits for. `held`: a job of a change ahead that does not fail
+    holds back its change (`holding`)."""
     needs = ((d.name, buildset.builds.get(d.name)) for d in _needs(buildset, job))
     waits = [name for name, build in needs if not (build and (build.result or build.paused))]
     if waits:
         return f"dependencies: {', '.join(waits)}"
-    if holding(item for item in ahead if not item.failing):
+    if held:
         return "a job of a change ahead (hold-following-changes)"
     if semaphores := [name for name in job.semaphores_first if name in buildset.waits]:
         return f"semaphores: {', '.join(semaphores)}"
