@@ -8,13 +8,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency, JobSemaphore
-from headgate.gate.builds.graph import parents, skipped
+from headgate.gate.builds.graph import HANDED_MAX_BYTES, parents, skipped
+from headgate.gate.builds.start import TOO_MUCH, run
 from headgate.gate.state.change import Change
+from headgate.gate.state.gitwork import Trees
 from headgate.gate.state.model import Build, BuildSet, Item, Queue
+from headgate.gate.state.returns import Sealed
+from headgate.gate.state.works import RepoState
 from headgate.testing.layouts import PlayLayout
 from headgate.testing.plays import Play
 from headgate.web.itemshapes import Moment, NoEstimates, PipelineShaper
@@ -140,6 +145,47 @@ def test_a_status_reads_the_jobs_ahead_once_for_all_jobs_that_wait() -> None:
     told = [job.waiting_status for head in queue.heads for item in head for job in item.jobs]
     assert told == [None] * JOBS + ["a job of a change ahead (hold-following-changes)"] * JOBS
     assert 0 < Jobs.reads <= 10
+
+
+@pytest.mark.parametrize("kind", ["data", "artifacts", "secret", "given", "inputs"])
+def test_data_of_all_jobs_before_is_not_encoded_for_a_job_that_receives_too_much(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred jobs have returned a large text each, under a name of its own, and each job after them receives all
+    of it."""
+    text = "x" * (100_000 if kind == "secret" else 250_000)
+    metadata = {"text": text}
+    artifacts = {"zuul": {"artifacts": [{"name": "x", "url": "https://x.example/", "metadata": metadata}]}}
+    names = [f"j{number}" for number in range(JOBS)]
+    builds = {name: Build(name, name, result="SUCCESS") for name in names}
+    for name, build in builds.items():
+        match kind:
+            case "data" | "inputs":
+                builds[name] = replace(build, data={name: text})
+            case "secret":
+                builds[name] = replace(build, secret=Sealed(box=text))
+            case "artifacts":
+                builds[name] = replace(build, data=artifacts)
+    assert all(build.returned is build.returned for build in builds.values()), "each build checks its data once"
+    after = FrozenJob(name="after", dependencies=tuple(map(JobDependency, names)), reuse=kind == "inputs")
+    graph = FrozenGraph((*(FrozenJob(name=name) for name in names), after))
+    play = Play(manager="independent")
+    item = Item("i", play.change("A"))
+    master = {"p": {"master": "x"}}
+    state = RepoState(heads={"p": {"refs/heads/master": "x"}}, merged=master, trees=master, known=Trees(master, master))
+    buildset = BuildSet("b", graph=graph, builds=builds, state=state)
+    given: tuple[dict[str, object], ...] = ({"name": "x", "metadata": metadata},) * JOBS if kind == "given" else ()
+    encoded, encode = list[int](), msgspec.json.encode
+
+    def counted(value: object, **how: Any) -> bytes:
+        found = encode(value, **how)
+        encoded.append(len(found))
+        return found
+
+    monkeypatch.setattr(msgspec.json, "encode", counted)
+    build = run(item, buildset, after, 1, play.world, [], given=given)
+    assert (build.result, build.error, bool(build.inputs)) == ("FAILURE", TOO_MUCH, kind == "inputs")
+    assert HANDED_MAX_BYTES < sum(encoded) < 10 * HANDED_MAX_BYTES
 
 
 def holding(count: int) -> str:

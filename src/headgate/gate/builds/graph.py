@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency
@@ -11,7 +13,10 @@ from headgate.gate.state.change import Change
 from headgate.gate.state.model import FINAL_GOOD, Build, BuildSet, Item
 from headgate.gate.state.returns import Sealed
 
+T = TypeVar("T")
 NOTHING_PROVIDED = BuildSet("", graph=FrozenGraph())
+HANDED_MAX_BYTES = 256_000
+"""Size limit of the data and artifacts that a job receives from other jobs, as its request must fit into one commit."""
 Past = Callable[[Change], BuildSet | None]
 """Type of `Beside.past`."""
 
@@ -158,21 +163,40 @@ def waiting_for(job: FrozenJob, buildset: BuildSet, *, held: bool = False) -> st
 
 
 def parent_data(job: FrozenJob, buildset: BuildSet) -> dict[str, object]:
-    """Merge the data of the jobs that `job` depends on, directly or indirectly, in graph order; later data wins."""
-    wanted, data = parents(buildset, job), dict[str, object]()
-    for other in buildset.jobs:
+    """Merge the data of the jobs that `job` depends on, directly or indirectly, in graph order; later data wins. Beyond
+    HANDED_MAX_BYTES, with which the job fails, the rest is missing."""
+    wanted, data, left = parents(buildset, job), dict[str, object](), HANDED_MAX_BYTES
+    # From the end: what is added stays, so that its size counts.
+    for other in reversed(buildset.jobs):
         build = buildset.builds.get(other.id)
-        if other.id in wanted and build is not None:
-            # Headgate itself sets these variables: a job must not set them for another job.
-            data |= {k: v for k, v in build.data.items() if k not in ("zuul", "nodepool", "unsafe_vars")}
+        if other.id not in wanted or build is None or not build.data:
+            continue
+        # Headgate itself sets these variables: a job must not set them for another job.
+        more = {k: v for k, v in build.data.items() if k not in ("zuul", "nodepool", "unsafe_vars") and k not in data}
+        data |= more
+        left -= len(msgspec.json.encode(more)) - len("{}")
+        if left < 0:
+            break
     return data
 
 
 def parent_secrets(job: FrozenJob, buildset: BuildSet) -> tuple[Sealed, ...]:
-    """Return the secret data of the jobs that `job` depends on, directly or indirectly, in graph order."""
+    """Return the secret data of the jobs that `job` depends on, directly or indirectly, in graph order, as far as
+    `until_too_much`."""
     wanted = parents(buildset, job)
     builds = (buildset.builds.get(other.id) for other in buildset.jobs if other.id in wanted)
-    return tuple(build.secret for build in builds if build is not None and build.secret is not None)
+    return tuple(until_too_much(build.secret for build in builds if build is not None and build.secret is not None))
+
+
+def until_too_much(values: Iterable[T]) -> Iterator[T]:
+    """Yield values until they exceed HANDED_MAX_BYTES: the job that would receive them fails then, and how many more
+    there are is up to a proposer."""
+    left = HANDED_MAX_BYTES
+    for value in values:
+        yield value
+        left -= len(msgspec.json.encode(value))
+        if left < 0:
+            return
 
 
 def graph_of(graphs: Sequence[FrozenGraph], changes: Sequence[Change], *, everywhere: bool) -> FrozenGraph:

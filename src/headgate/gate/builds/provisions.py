@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headgate.config.model import FrozenJob
-from headgate.gate.builds.graph import NOTHING_PROVIDED, Past
+from headgate.gate.builds.graph import NOTHING_PROVIDED, Past, until_too_much
 from headgate.gate.state.model import FINAL_GOOD, Build, Item
 
 
@@ -41,10 +41,10 @@ class Required(NamedTuple):
 
     @property
     def artifacts(self) -> tuple[dict[str, object], ...]:
-        """Return the artifacts, furthest first."""
+        """Return the artifacts, furthest first, as far as `until_too_much`."""
         providers = {one.number: one for offer in self.offers for one in offer.providers}
         of = (provided_artifacts(one.build, one.job, one.item) for _, one in sorted(providers.items()))
-        return tuple(artifact for found in of for artifact in found)
+        return tuple(until_too_much(artifact for found in of for artifact in found))
 
 
 _NONE = Build("", "")

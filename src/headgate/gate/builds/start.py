@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from headgate.base.ids import derived
 from headgate.config.dynamic import Texts
 from headgate.config.model import FrozenJob, Pipeline
 from headgate.gate.builds.carry import reset
-from headgate.gate.builds.graph import parent_data, parent_secrets, parents
+from headgate.gate.builds.graph import HANDED_MAX_BYTES, parent_data, parent_secrets, parents, until_too_much
 from headgate.gate.builds.provisions import provided_artifacts
 from headgate.gate.builds.reuse import inputs_of, is_fit, wanted, work_of
 from headgate.gate.rules.refs import ref_at
@@ -188,8 +189,6 @@ def stopped(item: Item, actions: list[Action]) -> Item:
     return replace(item, buildset=replace(buildset, builds=ended))
 
 
-HANDED_MAX_BYTES = 256_000
-"""Size limit of the data and artifacts that a job receives from other jobs, as its request must fit into one commit."""
 TOO_MUCH = f"the data of the jobs that it depends on exceeds {HANDED_MAX_BYTES // 1000} kB: make them return less"
 
 
@@ -299,7 +298,9 @@ def _children(buildset: BuildSet, job: FrozenJob) -> list[str]:
 
 
 def _artifacts(item: Item, buildset: BuildSet, job: FrozenJob, build: Build) -> list[Any]:
-    """Return the artifacts that the job requires of changes ahead, and those of the jobs it depends on."""
+    """Return the artifacts that the job requires of changes ahead, and those of the jobs it depends on, as far as
+    `until_too_much`."""
     names = parents(buildset, job)
     ours = ((buildset.builds.get(other.id), other) for other in buildset.jobs if other.id in names)
-    return [*build.given, *(one for done, other in ours if done for one in provided_artifacts(done, other, item))]
+    own = (one for done, other in ours if done for one in provided_artifacts(done, other, item))
+    return list(until_too_much(itertools.chain(build.given, own)))
