@@ -81,7 +81,12 @@ async def put_down(process: asyncio.subprocess.Process) -> None:
             # The process may have ended since the check.
             process.kill()
     if not await ends(process, LEFT_OPEN_S):
-        process._transport.close()  # type: ignore[attr-defined]  # another process holds its output open
+        # Another process holds its output open. The transport's own `close` might collect the exit status before the
+        # event loop, which would then not know it.
+        pipes = map(process._transport.get_pipe_transport, range(3))  # type: ignore[attr-defined]
+        for pipe in pipes:
+            if pipe is not None:
+                pipe.close()
         await process.wait()
 
 

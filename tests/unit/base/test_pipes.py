@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from asyncio.subprocess import PIPE, Process
 
 import pytest
@@ -43,6 +45,30 @@ async def test_a_pipe_that_another_process_keeps_open_is_not_waited_for(monkeypa
             await put_down(process)
     finally:
         await (await asyncio.create_subprocess_exec("kill", other)).wait()
+    assert process.returncode == -9
+
+
+async def test_the_exit_status_of_a_killed_process_is_known_even_if_the_loop_collects_it_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    may_collect, loop, waitpid, left_open = threading.Event(), asyncio.get_running_loop(), os.waitpid, pipes.ends
+
+    def late(pid: int, options: int) -> tuple[int, int]:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has collected it
+        assert may_collect.wait(DEADLINE_S)
+        return waitpid(pid, options)
+
+    async def ended(process: Process, most_s: float) -> bool:
+        found = await left_open(process, most_s)
+        loop.call_soon(may_collect.set)
+        return found
+
+    monkeypatch.setattr(os, "waitpid", late)
+    monkeypatch.setattr(pipes, "LEFT_OPEN_S", 0.05)
+    monkeypatch.setattr(pipes, "ends", ended)
+    process = await asyncio.create_subprocess_exec("sleep", "600", stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    async with asyncio.timeout(DEADLINE_S):
+        await put_down(process)
     assert process.returncode == -9
 
 
