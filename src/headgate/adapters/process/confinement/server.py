@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import json
 import os
 import select
@@ -158,9 +159,22 @@ def _handle(
         _Command(connection, command, user, rights, spaces, first).run()
     except (OSError, EOFError, ValueError, RecursionError) as error:
         with contextlib.suppress(OSError):
-            _send(connection, b"x", str(error).encode(errors="replace")[:1_000])
+            # Without an answer, the client reports that the container has ended.
+            if not has_ended(first, error):
+                _send(connection, b"x", str(error).encode(errors="replace")[:1_000])
     finally:
         os._exit(0)
+
+
+def has_ended(first: int, error: Exception) -> bool:
+    """Return whether a command failed with this error because the container has ended, of which `first` is the first
+    process, as a descriptor."""
+    # Once the first process begins to end, its namespace accepts no other one, and the kernel calls that a lack of
+    # memory; the end itself may come later.
+    ends = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    waiting = select.poll()
+    waiting.register(first, select.POLLIN)
+    return bool(waiting.poll(1000 * END_TIMEOUT_S if ends else 0))
 
 
 def _parsed_request(kind: bytes, text: bytes) -> tuple[str, str]:
