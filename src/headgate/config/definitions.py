@@ -157,6 +157,10 @@ class LayoutDefinitions:
         """Return the default branch that its stanzas name, or an empty string for the repository's own."""
         return next((s.body["default-branch"] for s in self.stanzas(project) if "default-branch" in s.body), "")
 
+    def has(self, project: str) -> bool:
+        """Return whether the tenant has the project."""
+        return project in self.tenant.by_canonical
+
     def touches_config(self, project: str, files: tuple[str, ...] | None, branch: str = "") -> bool:
         """Return whether a change of these files (None: unknown) proposes different configuration."""
         known = self.tenant.by_canonical.get(project)

@@ -21,6 +21,8 @@ class PlayLayout:
     queues: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
+    outside: frozenset[str] = frozenset()
+    """Projects that the tenant does not have."""
     circles: bool = False
     """Whether changes may need each other."""
     topics: bool = False
@@ -67,6 +69,9 @@ class PlayLayout:
 
     def merge_mode(self, project: str, branch: str) -> str:
         return "merge"
+
+    def has(self, project: str) -> bool:
+        return project not in self.outside
 
     def takes_part(self, pipeline: str, project: str, branch: str, ref: str = "") -> bool:
         return project not in self.absent

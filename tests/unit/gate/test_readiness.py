@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from headgate.gate.state.change import Change, EventKind
+from headgate.gate.state.change import Change, ChangeState, EventKind
 from headgate.gate.state.management import Enqueue
 from headgate.testing.plays import Play
 
@@ -361,3 +361,20 @@ def test_a_need_that_becomes_known_later_counts() -> None:
     assert play.queue == ["C"] and "p/master/A is not approved" in play.messages["B"]
     play.approve("A")
     assert play.queue == ["C", "A", "B"]
+
+
+@pytest.mark.parametrize("manager", ["independent", "dependent"])
+def test_a_change_leaves_once_it_needs_one_outside_the_tenant(manager: str) -> None:
+    play = Play(manager=manager)
+    play.layout.outside = frozenset(["secret"])
+    secret = play.change("S", project="secret")
+    play.change_states[secret.key] = ChangeState(secret)
+    play.propose(play.change("A"))
+    if manager == "dependent":
+        play.approve("A")
+    play.merges()
+    a = play.change_states["p/master/A"]
+    play.change_states["p/master/A"] = replace(a, change=replace(a.change, needs=(secret.key,)))
+    play.act()
+    why = "Depends-On: secret/master/S: the tenant does not have its project, so it must land first"
+    assert play.queue == [] and play.builds == [] and why in play.messages["A"]

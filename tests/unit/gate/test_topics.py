@@ -87,3 +87,13 @@ def test_refusing_a_very_large_topic_is_cheap() -> None:
     assert seen["p#7"] is seen["p#7"] and len(seen) == 2_000
     behind = DependantsByTopic({"p#7": {"q#1"}}, known, topics)
     assert {"q#1", "p#8"} <= set(behind["p#7"]) and "p#7" not in behind["p#7"] and behind["nobody"] == set()
+
+
+def test_a_topic_binds_no_changes_of_projects_outside_the_tenant() -> None:
+    play = play_of({"A": "trip"})
+    play.layout.outside = frozenset(["secret"])
+    foreign = play.change("B", project="secret")
+    play.propose(foreign)
+    play.change_states[foreign.key] = replace(play.change_states[foreign.key], details=Details(topic="trip"))
+    play.approve("A")
+    assert play.queue == ["A"] and play.messages == {}

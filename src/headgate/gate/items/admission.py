@@ -57,7 +57,7 @@ def weigh(state: State, change: Change, world: World) -> Weighed:
     needed = len(found.changes + beside)
     if world.dependencies_max is not None and needed > world.dependencies_max:
         problems += (f"it needs {needed} changes; the tenant allows {world.dependencies_max} (max-dependencies)",)
-    return Weighed(found, problems, _not_together(state, change, found.changes, beside, world))
+    return Weighed(found, problems, (*found.outside, *_not_together(state, change, found.changes, beside, world)))
 
 
 def foreign(pipeline: Pipeline, change: Change) -> bool:

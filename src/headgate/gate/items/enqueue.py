@@ -167,7 +167,7 @@ def _alone_ready(change: Change, world: World) -> bool:
     """Return whether the change needs nothing outside its circle, and nothing keeps a change of the circle out."""
     found = needs(change, world)
     together = (refused(world, world.change_states.get(one.key)) for one in found.circle)
-    return not found.ahead and not any(together)
+    return not (found.ahead or found.outside or any(together))
 
 
 def _item(changes: tuple[Change, ...], event: str, world: World, *, live: bool = True) -> Item:
@@ -223,7 +223,8 @@ def _those_behind(state: State, change: Change, event: str, world: World, action
 def _all_present(state: State, change: Change, world: World) -> bool:
     found = needs(change, world)
     ready = not any(refused(world, world.change_states.get(one.key)) for one in found.circle)
-    return ready and not found.problems and all(state.find(n.key) is not None for n in found.changes)
+    fit = ready and not found.problems and not found.outside
+    return fit and all(state.find(n.key) is not None for n in found.changes)
 
 
 def _refuse(

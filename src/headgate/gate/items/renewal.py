@@ -64,8 +64,8 @@ def renewed(queue: Queue, world: World, actions: list[Action]) -> tuple[Queue, U
     # A landed change is on the branch, so an item that was tested on it need not start again.
     if _patchsets(wanted.ahead) == _patchsets(one.changes for one in left):
         return queue, None
-    if wanted.problems:
-        return queue, Unready(Obstacle.LACKING, "; ".join(wanted.problems))
+    if lacking := wanted.problems + wanted.outside:
+        return queue, Unready(Obstacle.LACKING, "; ".join(lacking))
     item = reset(item, world, actions)
     had = dict(zip(_patchsets(one.changes for one in before), before, strict=True))
     fresh = (

@@ -29,6 +29,8 @@ class Needs(NamedTuple):
     """Groups of open changes that must land first, each group after those that it needs; the changes of one group need
     each other."""
     problems: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    """Messages about the changes that must land first because the tenant does not have their projects."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -53,12 +55,24 @@ def needs(change: Change, world: World) -> Needs:
     stale = (outdated(one, world) for group in walk.groups for one in group)
     refused = (_circle_refused(group, world) for group in walk.groups)
     problems = tuple(dict.fromkeys((*unknown, *walk.problems, *filter(None, (*stale, *refused)))))
-    return Needs(in_order(own, change.key), tuple(in_order(group, group[0].key) for group in ahead), problems)
+    first = tuple(in_order(group, group[0].key) for group in ahead)
+    return Needs(in_order(own, change.key), first, problems, tuple(walk.outside))
 
 
 def called(change: Change, key: str) -> str:
     """Return the name that messages use for the way in which the change needs `key`."""
     return "Parent change" if key in change.bases else "Depends-On"
+
+
+def is_outside(change_state: ChangeState, world: World) -> bool:
+    """Return whether the tenant does not have the project of a change, so that nothing may be tested with it: people of
+    the tenant may have no right to read it."""
+    return not world.layouts.landed.has(change_state.change.project)
+
+
+def must_land(change: Change, key: str) -> str:
+    """Return why a change cannot be tested with `key`, which is outside the tenant."""
+    return f"{called(change, key)}: {key}: the tenant does not have its project, so it must land first"
 
 
 def outdated(change: Change, world: World) -> str:
@@ -81,6 +95,7 @@ class _Walk:
         """Keys of the changes on the path."""
         self.groups: list[tuple[Change, ...]] = []
         self.problems: list[str] = []
+        self.outside: dict[str, None] = {}
 
     def visit(self, change: Change, depth: int) -> None:
         number = self._low[change.key] = len(self._low)
@@ -90,7 +105,10 @@ class _Walk:
             change_state = self._world.change_states.get(key)
             if change_state is None or change_state.landed:
                 continue  # an unknown change counts once somebody proposes it
-            if not change_state.open:
+            if is_outside(change_state, self._world):
+                # Jobs must not read it, and messages must not tell its state or what it needs.
+                self.outside[f"{must_land(change, key)}; then this change will be enqueued"] = None
+            elif not change_state.open:
                 self.problems.append(
                     f"{called(change, key)}: {key}: {change_state.reason or 'that change was abandoned'}"
                 )
@@ -171,6 +189,9 @@ class ByTopic(Mapping[str, ChangeState]):
         members = beside(change_state, self._topics) if change_state.open else ()
         if not members or not self._together(change_state, change):
             return change_state
+        if change_state.details is None or not change_state.details.together:
+            # A topic is free text, so it must not tell what other tenants work on.
+            members = [key for key in members if self._layout.has(self._change_states[key].change.project)]
         # Sorted, so that a topic over the limit always gives the same members.
         needs = dict.fromkeys((*change.needs, *sorted(members)[:MEMBERS_MAX]))
         return replace(change_state, change=replace(change, needs=tuple(needs)))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from headgate.config.forges.git import counted
 from headgate.config.model import Pipeline
-from headgate.gate.rules.needs import outdated
+from headgate.gate.rules.needs import is_outside, must_land, outdated
 from headgate.gate.rules.requirements import of_refs, ruled_out, unmet
 from headgate.gate.state.change import Change, ChangeState
 from headgate.gate.state.model import Item
@@ -101,12 +101,14 @@ def lacks(change: Change, ahead: Collection[str], failing: Collection[str], worl
             waits = waits or Unready(Obstacle.WAITING, f"its dependency {key} is failing")
         # A dependency that does not exist yet does not count until somebody proposes it.
         elif change_state is not None and key not in ahead and not change_state.landed:
-            return Unready(Obstacle.LACKING, _absent(key, change_state, world))
+            return Unready(Obstacle.LACKING, _absent(change, key, change_state, world))
     return waits
 
 
-def _absent(key: str, change_state: ChangeState, world: World) -> str:
+def _absent(change: Change, key: str, change_state: ChangeState, world: World) -> str:
     """Return why a needed change is not ahead."""
+    if is_outside(change_state, world):
+        return must_land(change, key)
     if not change_state.open:
         end = f"closed: {change_state.reason}" if change_state.reason else "withdrawn"
         return f"its dependency {key} was {end}"
