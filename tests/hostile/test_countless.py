@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from headgate.config.model import FrozenGraph, FrozenJob, JobDependency, JobSemaphore
 from headgate.gate.builds.graph import HANDED_MAX_BYTES, parents, skipped
+from headgate.gate.builds.provisions import Offer, ProvidingJob, Required
+from headgate.gate.builds.reuse import BuildInputs
 from headgate.gate.builds.start import TOO_MUCH, run
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import Trees
@@ -123,6 +125,31 @@ def test_messages_of_changes_ahead_are_not_encoded_for_each_job(monkeypatch: pyt
     assert len(hashed) > JOBS and sum(hashed) < JOBS * len(message)
 
 
+def test_inputs_of_jobs_that_wait_are_not_digested_in_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred jobs whose results may be reused wait for one place, while others end one after the other."""
+    digested, digest = list[str](), BuildInputs.digest
+
+    def counted(inputs: BuildInputs) -> str:
+        digested.append(inputs.job.name)
+        return digest(inputs)
+
+    monkeypatch.setattr(BuildInputs, "digest", counted)
+    first, last = FrozenJob(name="first"), FrozenJob(name="last")
+    steps = [FrozenJob(name=f"n{number}", noop=True) for number in range(20)]
+    steps = [replace(job, dependencies=(JobDependency(before.name),)) for before, job in pairwise([first, *steps])]
+    waits = [FrozenJob(name=f"j{n}", reuse=True, semaphores=(JobSemaphore("one"),)) for n in range(JOBS)]
+    play = Play(manager="independent", layout=PlayLayout((first, last, *steps, *waits)))
+    play.held = {"one": 1}
+    play.propose(play.change("A"))
+    play.merges()
+    play.passes("A", "first")
+    play.passes("A", "last")
+    for topic in ("B", "C", "D"):
+        play.propose(play.change(topic))
+    assert play.item("A").buildset and not play.builds, "the others still wait"
+    assert sorted(digested) == sorted(job.name for job in waits)
+
+
 class Jobs(tuple[FrozenJob, ...]):
     """Count how often the jobs are read."""
 
@@ -154,8 +181,8 @@ def test_data_of_all_jobs_before_is_not_encoded_for_a_job_that_receives_too_much
     """Two hundred jobs have returned a large text each, under a name of its own, and each job after them receives all
     of it."""
     text = "x" * (100_000 if kind == "secret" else 250_000)
-    metadata = {"text": text}
-    artifacts = {"zuul": {"artifacts": [{"name": "x", "url": "https://x.example/", "metadata": metadata}]}}
+    artifact = {"name": "x", "url": "https://x.example/", "metadata": {"text": text}}
+    artifacts: dict[str, object] = {"zuul": {"artifacts": [artifact]}}
     names = [f"j{number}" for number in range(JOBS)]
     builds = {name: Build(name, name, result="SUCCESS") for name in names}
     for name, build in builds.items():
@@ -166,6 +193,12 @@ def test_data_of_all_jobs_before_is_not_encoded_for_a_job_that_receives_too_much
                 builds[name] = replace(build, secret=Sealed(box=text))
             case "artifacts":
                 builds[name] = replace(build, data=artifacts)
+    offer = Offer()
+    if kind == "given":
+        ahead, job = Item("a", Change("git", "p", "master", "B")), FrozenJob(name="image")
+        image = Build("image", "image", result="SUCCESS", data=artifacts)
+        assert image.returned.artifacts
+        offer.providers += [ProvidingJob(number, ahead, job, image) for number in range(JOBS)]
     assert all(build.returned is build.returned for build in builds.values()), "each build checks its data once"
     after = FrozenJob(name="after", dependencies=tuple(map(JobDependency, names)), reuse=kind == "inputs")
     graph = FrozenGraph((*(FrozenJob(name=name) for name in names), after))
@@ -174,7 +207,6 @@ def test_data_of_all_jobs_before_is_not_encoded_for_a_job_that_receives_too_much
     master = {"p": {"master": "x"}}
     state = RepoState(heads={"p": {"refs/heads/master": "x"}}, merged=master, trees=master, known=Trees(master, master))
     buildset = BuildSet("b", graph=graph, builds=builds, state=state)
-    given: tuple[dict[str, object], ...] = ({"name": "x", "metadata": metadata},) * JOBS if kind == "given" else ()
     encoded, encode = list[int](), msgspec.json.encode
 
     def counted(value: object, **how: Any) -> bytes:
@@ -183,7 +215,7 @@ def test_data_of_all_jobs_before_is_not_encoded_for_a_job_that_receives_too_much
         return found
 
     monkeypatch.setattr(msgspec.json, "encode", counted)
-    build = run(item, buildset, after, 1, play.world, [], given=given)
+    build = run(item, buildset, after, 1, play.world, [], given=Required(False, "", (offer,)).artifacts)
     assert (build.result, build.error, bool(build.inputs)) == ("FAILURE", TOO_MUCH, kind == "inputs")
     assert HANDED_MAX_BYTES < sum(encoded) < 10 * HANDED_MAX_BYTES
 

@@ -76,7 +76,8 @@ def reset(item: Item, world: World, actions: list[Action]) -> Item:
     actions.extend(Cancel(build.id, build=True) for build in item.under_way if build.id not in retained)
     earlier = dict(item.earlier)
     if buildset is not None and buildset.state is not None:
-        earlier[buildset.id] = buildset.state
+        # A copy does not keep the graph and the builds, which the original remembers.
+        earlier[buildset.id] = replace(buildset.state)
     return _pruned(replace(item, buildset=None, carried=tuple(retained.values()), earlier=earlier))
 
 

@@ -7,6 +7,8 @@ idempotency key, and an answer about an abandoned base is ignored.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +16,35 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.base.texts import line, visible
-from headgate.config.model import FrozenJob
+from headgate.config.model import FrozenGraph, FrozenJob
 from headgate.gate.state.change import Change
 from headgate.gate.state.gitwork import MergeItem, ReviewResult, ReviewWork, Trees
 from headgate.gate.state.returns import NO_COURSE, Course, Sealed, Unfit, checked
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """Remember a value for each job of a graph while nothing changes that it depends on.
+
+    A proposer chooses how many jobs wait, and how much is before them.
+    """
+
+    _graph: FrozenGraph | None = None
+    _facts: tuple[object, ...] = ()
+    _builds: Mapping[str, object] = field(default_factory=dict)
+    _values: dict[str, Any] = field(default_factory=dict)
+
+    def values(self, graph: FrozenGraph, builds: Mapping[str, object], facts: tuple[object, ...]) -> dict[str, Any]:
+        """Return the values by job id, to read and to extend. Those that depend on something that has changed are
+        forgotten: all on `facts` and the graph, and each on the `builds` of the jobs before its job."""
+        if graph is not self._graph or facts != self._facts:
+            self._values = {}
+        elif builds is not self._builds:
+            ids = enumerate(job.id for job in graph.jobs)
+            changed = sum(1 << place for place, id in ids if builds.get(id) is not self._builds.get(id))
+            self._values = {id: one for id, one in self._values.items() if not graph.beneath.get(id, 0) & changed}
+        self._graph, self._facts, self._builds = graph, facts, builds
+        return self._values
 
 
 # `dict=True` gives cached properties a place for their values.
@@ -45,15 +72,21 @@ class RepoState(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """Return a digest of the chain and its trees, which is equal for two tests of the same patchsets."""
         # These fields differ between two tests of the same patchset, but jobs cannot depend on them.
         chain = [replace(one, item="", at_s=0) for one in self.chain]
-        return _digest((chain, self.trees))
+        return digest_of((chain, self.trees))
 
     @cached_property
     def head_digests(self) -> dict[str, str]:
         """Return a digest of the heads of each project."""
-        return {project: _digest(heads) for project, heads in self.heads.items()}
+        return {project: digest_of(heads) for project, heads in self.heads.items()}
+
+    @cached_property
+    def fresh(self) -> JobMemory:
+        """Return the memory of the builds that the jobs of the buildset would begin (`gate.builds.start`)."""
+        return JobMemory()
 
 
-def _digest(value: object) -> str:
+def digest_of(value: object) -> str:
+    """Return a digest that is equal for equal values."""
     return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
 
 
