@@ -125,7 +125,7 @@ class ExplainedShape(msgspec.Struct, frozen=True, kw_only=True):
     """Every variant that applies, in the order of application."""
     attributes: tuple[AttributeShape, ...]
     errors: tuple[str, ...]
-    """Why the job cannot be frozen."""
+    """Why the job cannot be frozen, or is too large to explain."""
 
 
 def explanation(found: Explained) -> ExplainedShape:

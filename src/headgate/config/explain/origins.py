@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headgate.base.errors import ConfigurationError
 from headgate.config.explain import describe
 from headgate.config.files.checks import as_list, deep_plain, plain
 from headgate.config.files.document import Rows, Table, Tagged
@@ -14,11 +15,14 @@ from headgate.config.freeze.freeze import mixed
 from headgate.config.freeze.mix import VariantRefused
 from headgate.config.layout import Layout
 from headgate.config.model import ConfigError
-from headgate.config.parse import Stanza
+from headgate.config.parse import TOO_LARGE, Stanza
 from headgate.config.patterns import Rule, any_matches, matches
 
 PLACES_MAX = 3
 """Maximum number of definitions to name in one explanation."""
+WORK_MAX = 200_000
+"""Maximum number of values that the steps of one explanation compare, which takes a second or two. Each step compares
+the complete job, so a job with many variants takes much longer to explain than to freeze."""
 _KEYS = {
     "variables": ("vars",),
     "extra_variables": ("extra-vars",),
@@ -205,7 +209,14 @@ def explained(
             recorder.take(describe.job(mix.frozen(noop=job == "noop")), _Step.of(len(recorder.variants) + 1, job, step))
     except VariantRefused as refused:
         errors = (refused.stanza.error(refused.name, refused.message, refused.key),)
+    except _TooLarge:
+        text = f"job {job} is too large to explain: its variants set more than {WORK_MAX:,} values"
+        errors = (ConfigError(TOO_LARGE, text, project, target.branch),)
     return Explained(job, tuple(recorder.variants), tuple(recorder.attributes()), errors, recorder.state)
+
+
+class _TooLarge(ConfigurationError):
+    """Report that an explanation compares more than WORK_MAX values."""
 
 
 class _Step(NamedTuple):
@@ -236,11 +247,10 @@ class _Step(NamedTuple):
         word = self.says(key)
         return _line_in(self.body[word], inner, self.body.at(word)) if word else self.body.line
 
-    def line_of(self, key: str, element: Any) -> int:
-        word = self.says(key)
-        value = plain(self.body.get(word))
-        lines = zip(value, value.lines, strict=True) if isinstance(value, Rows) else ()
-        return next((at for row, at in lines if _is(row, element)), self.body.at(word) if word else self.body.line)
+    def rows(self, key: str) -> list[tuple[Any, int]]:
+        """Return the elements of the list as written, each with its line."""
+        value = plain(self.body.get(self.says(key)))
+        return list(zip(value, value.lines, strict=True)) if isinstance(value, Rows) else []
 
 
 class _AttributeRecorder:
@@ -250,6 +260,13 @@ class _AttributeRecorder:
         self.variants: list[Origin] = []
         self._settings: dict[str, list[OriginStep]] = {}
         self._elements: dict[str, dict[str, OriginStep]] = {}
+        self._work = 0
+
+    def _count(self, values: int) -> None:
+        """Count values that are about to be compared. Raise _TooLarge."""
+        self._work += values
+        if self._work > WORK_MAX:
+            raise _TooLarge(self._work)
 
     def take(self, after: dict[str, Any], step: _Step) -> None:
         """Record which attributes `step` changed. `after` is the job after the step."""
@@ -265,7 +282,9 @@ class _AttributeRecorder:
             # Mappings of variables are merged deeply, so each variable has an origin of its own.
             elif key in _DEEP:
                 old = dict(_leaves(key, before or {}))
-                for path, leaf in _leaves(key, value):
+                leaves = list(_leaves(key, value))
+                self._count(len(old) + len(leaves))
+                for path, leaf in leaves:
                     if path not in old or old[path] != leaf:
                         self._set(path, leaf, step)
             # If a step sets an attribute to the value that it already has, the origin is new nevertheless. Before the
@@ -283,11 +302,19 @@ class _AttributeRecorder:
         self._settings.setdefault(path, []).append(OriginStep(value, origin))
 
     def _list(self, key: str, before: list[Any], after: list[Any], step: _Step) -> None:
-        known = self._elements.setdefault(key, {})
-        for value in after:
-            if value not in before:
-                # Elements may be mappings, which are not hashable.
-                known[repr(value)] = OriginStep(value, step.origin(step.line_of(key, value)))
+        self._count(len(before) + len(after))
+        # Elements may be mappings, which are not hashable.
+        had, known = {repr(value) for value in before}, self._elements.setdefault(key, {})
+        if fresh := {name: value for value in after if (name := repr(value)) not in had}:
+            rows, otherwise = step.rows(key), step.line(key, [])
+            words = {row: at for row, at in reversed(rows) if isinstance(row, str)}
+            for name, value in fresh.items():
+                at = words.get(value, otherwise) if isinstance(value, str) else self._line(rows, value, otherwise)
+                known[name] = OriginStep(value, step.origin(at))
+
+    def _line(self, rows: list[tuple[Any, int]], element: Any, otherwise: int) -> int:
+        self._count(len(rows))
+        return next((at for row, at in rows if _is(row, element)), otherwise)
 
     def attributes(self) -> Iterator[Attribute | Elements]:
         for key, value in self.state.items():
