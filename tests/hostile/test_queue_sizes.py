@@ -113,7 +113,10 @@ async def test_groups_that_give_up_the_same_message_do_not_fill_the_store(tmp_pa
         for n in range(10):
             # Usage that was read from the database counts as current for half a second.
             ask.board.now_ns = lambda n=n: time.time_ns() + n * 10**9
-            _, taken = await ask("POST", "q/lease", json={"group": f"g{n}"}, headers=MINE)
+            status, taken = await ask("POST", "q/lease", json={"group": f"g{n}"}, headers=MINE)
+            if status == 429:  # a full application gets no leases for further groups
+                statuses.append(status)
+                continue
             path = f"q/lease/{taken['lease']['lease']}"
             _, found = await ask("GET", path, headers=MINE)
             failed = [{"message_id": found["messages"][0]["message_id"], "reject": True}]
