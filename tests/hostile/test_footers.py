@@ -1,9 +1,11 @@
-"""Test footers that name changes which the proposer may not read."""
+"""Test footers that name changes which the proposer may not read, and countless footers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+from headgate.config.forges.footers import FOOTERS_MAX, footers, named
 from headgate.gate.state.works import BuildOutcome, BuildSpec, RepoState
 from headgate.store.memory import MemoryBackend
 from headgate.testing.gate import gate
@@ -76,3 +78,22 @@ async def test_a_footer_gives_jobs_no_project_of_another_tenant(tmp_path: Path) 
         repositories.approve("code/secret", "deepest")
         await until("it lands once what it needs has landed", lambda: repositories.head("code/open") != before)
         assert {frozenset(one) for one in seen["example"]} == {frozenset(["git.example/code/open"])}
+
+
+class CountedProjects(frozenset[str]):
+    """Count how often all projects are visited."""
+
+    visits = 0
+
+    def __iter__(self) -> Iterator[str]:
+        type(self).visits += 1
+        return super().__iter__()
+
+
+def test_footers_cost_as_much_in_an_installation_of_many_projects_as_in_a_small_one() -> None:
+    projects = CountedProjects(f"git.example/some/project-{n}" for n in range(1_000))
+    message = "".join(f"Depends-On: some/project-{n}/master/other\n" for n in range(FOOTERS_MAX))
+    for _ in range(10):
+        found = named([*footers(message)], lambda _: "", projects)
+        assert len(found.needs) == FOOTERS_MAX and found.needs[7] == "git.example/some/project-7/master/other"
+    assert CountedProjects.visits <= 10

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
-from itertools import islice
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import lru_cache
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 FOOTER_MAX_CHARS, FOOTERS_MAX = 1_000, 100
@@ -59,12 +60,12 @@ def named(
     """Resolve the texts of footers. `of_url` returns the key of the change at a URL, or an empty string. `projects`
     holds the canonical names of the projects whose changes are written `<project>/<branch>/<topic>`. `of_id` returns
     the keys of the changes with a Change-Id."""
-    needs, unknown = dict[str, None](), dict[str, None]()
+    needs, unknown, known = dict[str, None](), dict[str, None](), _by_name(frozenset(projects))
     for text in texts:
         if _CHANGE_ID.fullmatch(text):
             keys = [*of_id(text)]
         else:
-            keys = [of_url(text) if "://" in text else _plain(text.strip("/"), projects)]
+            keys = [of_url(text) if "://" in text else _plain(text.strip("/"), known)]
         if found := [key for key in keys if key]:
             needs |= dict.fromkeys(found)
         else:
@@ -72,17 +73,24 @@ def named(
     return Named(tuple(needs), tuple(unknown))
 
 
-def _plain(text: str, projects: Collection[str]) -> str:
+@lru_cache(maxsize=16)
+def _by_name(projects: frozenset[str]) -> Mapping[str, frozenset[str]]:
+    """Map the names of projects, with and without the host, to the canonical names. It is kept because there may
+    be thousands of projects, and anybody may write footers."""
+    names: dict[str, frozenset[str]] = {}
+    for project in projects:
+        for name in filter(None, (project, project.partition("/")[2])):
+            names[name] = names.get(name, frozenset()) | {project}
+    return names
+
+
+def _plain(text: str, projects: Mapping[str, frozenset[str]]) -> str:
     """Return the key of a change of plain git, or an empty string if the text names none. The text begins with a
     project name; the longest match takes precedence. The name may omit the host if no other project has that name."""
-    names: dict[str, set[str]] = {}
-    for project in projects:
-        for name in (project, project.partition("/")[2]):
-            if name and text.startswith(f"{name}/"):
-                names.setdefault(name, set()).add(project)
-    longest = max(names, key=len, default="")
+    *above, _ = accumulate(text.split("/"), "{}/{}".format)
+    longest = next((name for name in reversed(above) if name in projects), "")
     rest = text[len(longest) + 1 :]
     # The rest must be a branch and a topic, hence the slash.
-    if len(names.get(longest, ())) != 1 or "/" not in rest:
+    if len(projects.get(longest, ())) != 1 or "/" not in rest:
         return ""
-    return f"{min(names[longest])}/{rest}"
+    return f"{min(projects[longest])}/{rest}"
