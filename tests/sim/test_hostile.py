@@ -22,7 +22,7 @@ CHUNK = 40
 FLOODED, FLOOD = (9, 11) if WORLDS > 1000 else (9,), 60
 """Seeds of worlds where hostile jobs take no semaphore that others need; hostile changes that they begin with.  Each
 finds the mutant; `make soak` plays all of them."""
-SHARED, SHARED_FLOOD = (34, 0, 12, 18, 28) if WORLDS > 1000 else (34,), 100
+SHARED, SHARED_FLOOD = (40, 0, 34, 12, 18) if WORLDS > 1000 else (40,), 100
 """The same where hostile jobs take the semaphore that honest jobs need, in another pipeline.  The first one
 finds the mutant."""
 COVERING = (1, 5, 14, 29, 18)
