@@ -299,9 +299,9 @@ async def test_a_change_of_a_project_that_nobody_watches_is_looked_up_and_waited
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: {needed.url}")
         await until("it is told what is waited for", lambda: "must land first" in "".join(pull.messages))
         assert here.board.lookups >= 1
-        here.approved(pull)
         here.board.merge(needed)  # without any delivery to us
         await here.checked(pull)
+        here.approved(pull)  # the gate requires a check that has passed
         await here.landed(pull)
 
 
@@ -314,8 +314,11 @@ async def test_a_missing_needed_change_counts_once_it_is_proposed(
         pull = await here.proposed("Use it", {"use": "1\n"}, f"Depends-On: https://{HOST}/up/stream/pulls/1")
         await here.checked(pull)
         assert "there is no such change" in pull.messages[-1]
-        here.board.propose("up/stream", "Upstream", {"more": "1\n"})
+        needed = here.board.propose("up/stream", "Upstream", {"more": "1\n"})
         await until("it is told what is waited for", lambda: "must land first" in "".join(pull.messages))
+        checks = len(here.results("check"))
+        here.board.merge(needed)
+        await until("it is tested again", lambda: len(here.results("check")) > checks)
 
 
 async def test_a_comment_causes_a_new_lookup_of_a_needed_change(tmp_path: Path) -> None:
