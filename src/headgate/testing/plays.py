@@ -193,7 +193,8 @@ class Play:
             before = {p: {"master": self.tree(p)} for p in work.given}
             known = Trees(before, {p: {"master": self.tree(p, beneath)} for p in work.given})
             state = works.RepoState(work.chain, heads, merged, trees=trees, known=known)
-            own = [self._topic(one.commit) for one in work.chain if one not in beneath]
+            nothing = work.at is not None or bool(work.landed)  # is merged for the item itself
+            own = [self._topic(one.commit) for one in work.chain if one not in beneath and not nothing]
             touched = tuple(self._touched(self._change_state(topic).change) for topic in own)
             self.act(works.MergeAnswer(work.buildset, True, state=state, config=texts, touched=touched))
 

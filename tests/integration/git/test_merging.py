@@ -15,7 +15,7 @@ from pygit2.enums import ObjectType
 from headgate.adapters.git.command import environment, git
 from headgate.adapters.git.engine import GitEngine
 from headgate.gate.state.gitwork import MergeItem
-from headgate.gate.state.works import CatAnswer, CatRequest, MergeAnswer, MergeRequest
+from headgate.gate.state.works import CatAnswer, CatRequest, MergeAnswer, MergeRequest, RefAt
 from headgate.ports.work import Unreachable
 from headgate.testing.repositories import Repositories, run_git
 
@@ -422,3 +422,15 @@ async def test_the_answer_lists_the_paths_that_the_merge_of_each_change_of_the_i
     own = [replace(item(commit, topic, mode), item="own") for topic, commit in commits.items()]
     answer = await merged(engine(repositories), ahead, *own)
     assert answer.ok and answer.touched == (("a",), ("a", "new"), None)
+
+
+async def test_paths_of_changes_ahead_are_not_those_of_a_ref_or_of_a_landed_change(repositories: Repositories) -> None:
+    ahead = item(repositories.propose("code", "ahead", {"ahead": ""}), "ahead")
+    head, git = repositories.head("code"), engine(repositories)
+    at = RefAt("own", PROJECT, "local", "refs/heads/master", head)
+    for request in (
+        MergeRequest("b", (ahead,), {PROJECT: "local"}, at=at),
+        MergeRequest("b", (ahead,), {PROJECT: "local"}, landed=head),
+    ):
+        answer = await git.do(request)
+        assert isinstance(answer, MergeAnswer) and answer.ok and answer.touched == ()

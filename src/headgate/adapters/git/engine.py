@@ -140,7 +140,8 @@ class GitEngine:
                 raise _later(item.project, error, answer) from error
             if why:
                 return works.MergeAnswer(work.buildset, False, item.item, why)
-            if item.item == own:
+            # Of a ref, or of a change that has landed, nothing is merged: the chain ends with an item ahead.
+            if item.item == own and work.at is None and not work.landed:
                 steps.append(_Step(item, before, merged[item.project][item.branch]))
         state = works.RepoState(work.chain, heads, merged, connections, work.landed, branches)
         return await self._completed(work, state, steps, own)

@@ -173,7 +173,7 @@ class SimGit:
             if item.commit not in landed and any(item.commit in p and p & landed for p in self.world.unmergeable):
                 return works.MergeAnswer(work.buildset, False, item.item, f"conflicts in {item.commit}")
             results[item.project] = {worlds.BRANCH: worlds.merged(head, item)}
-            if item.item == work.chain[-1].item:
+            if item.item == work.chain[-1].item and work.at is None and not work.landed:
                 bases.setdefault(item.project, {worlds.BRANCH: worlds.tree(head)})
                 touched.append(self.world.differing(item.project, head, results[item.project][worlds.BRANCH]))
         commit = {
